@@ -59,6 +59,11 @@ class Status:
         return self.state in END_STATES
 
 
+def explain_unshown(model: UnshownModel) -> str:
+    """Why a model is not shown, and what would help, in sentences."""
+    return f"{model['name']} is not shown. {model['why']} {model['step']}".strip()
+
+
 def describe_unshown(unshown: Iterable[UnshownModel]) -> list[tuple[UnshownModel, str]]:
     """Sentences about the models that are not shown, one text for each reason, with the first model that has it."""
     groups: dict[tuple[str, str], list[UnshownModel]] = {}

@@ -21,7 +21,7 @@ from mase_server.daemon.graph_snapshot import (
     ValueView,
     find_smallest_site,
 )
-from mase_server.protocol.records import Related, UnrunCode
+from mase_server.protocol.records import Related, UnrunCode, UnshownModel
 from mase_server.protocol.snapshot import Problem
 
 if TYPE_CHECKING:
@@ -108,6 +108,11 @@ class FileView:
             return []
         each_trace = [snapshot.unrun(self.path) for snapshot in self._snapshots]
         return [one for trace in each_trace for one in trace if all(_is_covered(one, other) for other in each_trace)]
+
+    def unshown(self) -> list[UnshownModel]:
+        """The models of this file that its own trace does not show."""
+        own = [snapshot for snapshot in self._snapshots if snapshot.path == self.path]
+        return [] if self.stale else [one for snapshot in own for one in snapshot.payload["unshown"]]
 
     def as_picked(self, site: SiteView) -> SiteView:
         """The site with the values of the picked root alone, or with all values if it has none there."""

@@ -62,6 +62,39 @@ def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = 
     return "\n\n".join(part for part in parts if part)
 
 
+def describe_function(sites: Sequence[SiteView], models: Models, flops: int | None, doubt: str = "") -> str:
+    """The card of a function as Markdown: what went in, what it returned.
+
+    sites: its parameters and returned values.  flops: those of one run; None if unknown.  doubt: as in `describe_site`.
+    """
+    values = [value for site in sites for value in site.values]
+    titles = list(dict.fromkeys(value.model for value in values if value.model))
+    head = f"**{escape_code(sites[0].function)}**"
+    rows = [*_run_cost(flops, models.get(titles[0], {}), max(map(_count_runs, values)))] if titles else []
+    for kind, noun in (("parameter", "input"), ("return", "returns")):
+        for site in (each for each in sites if each.kind == kind):
+            text = escape_code(label_values([value.value for value in site.values], 200))
+            rows.append((f"{noun} {escape_code(site.name)}" if site.name else noun, text))
+    longest = max(sites, key=lambda site: sum(map(_count_runs, site.values)))
+    runs, equal = sum(map(_count_runs, longest.values)), len(longest.values) == 1
+    if runs > 1:
+        rows.append(("runs", f"{runs:,} times, {'all equal' if equal else f'{len(longest.values)} shapes'}"))
+    if equal and longest.values[0].scopes and longest.values[0].scopes[0][0]:
+        rows.append(("scope", _scopes_text(longest.values[0].scopes)))
+    parts = [f"{head} · runs in {', '.join(map(escape_markdown, titles))}" if titles else head]
+    parts += [f"⚠ *{doubt}*"] if doubt else []
+    parts += [markdown_table(("", ""), rows), *_describe_assumptions(sites[0], models)]
+    return "\n\n".join(parts)
+
+
+def _run_cost(flops: int | None, model: Mapping[str, Any], runs: int) -> Iterator[Row]:
+    """The row on the FLOPs of one run."""
+    if flops:
+        each = format_with_prefix(flops, "FLOPs") + (" each time" if runs > 1 else "")
+        whole = model.get("flops")
+        yield "cost", f"{each} · {format_share(flops, whole)} of {escape_markdown(model['name'])}" if whole else each
+
+
 def _site_title(site: SiteView) -> str:
     what = f"**{escape_code(site.name)}** · {_NOUN[site.kind]}" if site.name else f"**{_NOUN[site.kind]}**"
     return f"{what} in {escape_code(site.function)}" if site.function else what
@@ -135,9 +168,7 @@ def _describe_symbol_sizes(tensor: list[Any], sizes: Mapping[str, int]) -> str:
 
 def _cost_facts(node: NodeView, model: Mapping[str, Any], runs: int) -> Iterator[Row]:
     """`75.5 MFLOPs each time · 1.3 % of GPT · 12.0 MiB of memory traffic`."""
-    parts = [f"{format_with_prefix(node.flops, 'FLOPs')}{' each time' if runs > 1 else ''}"] if node.flops else []
-    if node.flops and model.get("flops"):
-        parts.append(f"{format_share(node.flops, model['flops'])} of {escape_markdown(model['name'])}")
+    parts = [text for _, text in _run_cost(node.flops, model, runs)]
     if node.details.get("bytes"):
         parts.append(f"{in_bytes(node.details['bytes'])} of memory traffic")
     if parts:

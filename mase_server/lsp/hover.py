@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
+from mase_server.daemon.api_graphs import rows_of
+from mase_server.daemon.slots import iterate_in_slices
+from mase_server.daemon.status import explain_unshown
 from mase_server.lsp.assumptions import ASSUMED, do_ranges_touch
-from mase_server.lsp.card import STALE, Row, card_markup, describe_site, find_doubt, markdown_table
+from mase_server.lsp.card import STALE, Row, card_markup, describe_function, describe_site, find_doubt, markdown_table
 from mase_server.lsp.hardware_texts import model_rows
 from mase_server.lsp.labels import dimension_texts, label_values
 from mase_server.lsp.links import model_links, site_links
@@ -26,7 +30,7 @@ from mase_server.lsp.wording import (
 from mase_server.visible import escape_code, escape_markdown
 
 if TYPE_CHECKING:
-    from mase_server.daemon.store import ModelView
+    from mase_server.daemon.store import ModelView, SiteView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
 
@@ -42,7 +46,12 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
         models = ls.models_of(page.document.path)
         doubt, links = find_doubt(page.view, page, site), site_links(ls, page, site)
         return _build_hover(ls, describe_site(site, models, doubt, links), place)
-    return _of_class(ls, page, params.position) or _of_unrun(ls, page, params.position)
+    return (
+        _of_class(ls, page, params.position)
+        or _of_unshown(ls, page, params.position)
+        or await _of_definition(ls, page, params.position)
+        or _of_unrun(ls, page, params.position)
+    )
 
 
 def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
@@ -58,12 +67,66 @@ def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | Non
     )
 
 
+def _of_unshown(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
+    """Why the model whose class or `forward` has its name at the cursor is not shown."""
+    found, point = page.definition(position), lsp.Range(position, position)
+    above = (kind.lineno for kind in page.classes() if found is not None and _find_forward(kind) is found[0])
+    line = next(above, 0)
+    for model in page.view.unshown():
+        place = page.place_of(model)
+        if place is not None and (do_ranges_touch(place, point) or model["line"] == line):
+            return _build_hover(ls, escape_markdown(explain_unshown(model)), place if found is None else found[1])
+    return None
+
+
+async def _of_definition(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
+    """What went into the function whose name is at the cursor, and what it returned; of a class, its `forward`."""
+    found = page.definition(position)
+    function = None if found is None else found[0]
+    if isinstance(function, ast.ClassDef):
+        function = _find_forward(function)
+    if found is None or function is None:
+        return None
+    seen = page.view.sites(function.lineno, function.end_lineno or 0, frozenset({"parameter", "return"}))
+    sites = [site for site in seen if page.function_at(site.line) is function and has_hint(site)]
+    if not sites:
+        return None
+    models, doubt = ls.models_of(page.document.path), find_doubt(page.view, page, sites[0])
+    flops = await _sum_flops(sites) if function.name == "forward" else None
+    return _build_hover(ls, describe_function(sites, models, flops, doubt), found[1])
+
+
+def _find_forward(kind: ast.ClassDef) -> ast.FunctionDef | None:
+    own = (each for each in kind.body if isinstance(each, ast.FunctionDef))
+    return next((each for each in own if each.name == "forward"), None)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+
+
+async def _sum_flops(sites: Sequence[SiteView]) -> int | None:
+    """The FLOPs of one run of a module's `forward`, from the sites in it; None if they do not tell the module."""
+    values = [value for site in sites for value in site.values if value.node is not None and value.scopes]
+    if not values or values[0].node is None:
+        return None
+    value, (snapshot, _) = values[0], values[0].node
+    model = snapshot.titles.index(value.model)
+    flops = snapshot.payload["nodes"]["flops"]
+    rows = rows_of(snapshot, model, value.scopes[0][0])
+    return sum([flops[row] or 0 async for row in iterate_in_slices(rows)])
+
+
 def _build_hover(ls: Server, text: str, place: lsp.Range) -> lsp.Hover:
     return lsp.Hover(card_markup(ls, text), place)
 
 
 def _of_unrun(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
     """Why the code at a position did not run."""
+    found = page.definition(position)
+    if found is not None and isinstance(found[0], ast.FunctionDef):
+        code = next((each for each in found[0].body if not _is_text(each)), found[0])
+        position = lsp.Position(position.line + code.lineno - found[0].lineno, 0)
     unrun = page.unrun(position)
     if unrun is None:
         return None

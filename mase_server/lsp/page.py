@@ -64,7 +64,7 @@ class Page:
         changes = self.alignment.changes()
         if self.edited_elsewhere or not changes:
             return not self.edited_elsewhere
-        around = _find_function(self.python, site.line)
+        around = self.function_at(site.line)
         last = max(last for _, last in changes)
         if around is None or around.name == "__init__" or any(value.count != 1 for value in site.values):
             return False
@@ -106,6 +106,28 @@ class Page:
         found = (each for each in self.view.unrun() if (each["line"], each["column"]) <= at < (each["end_line"], 0))
         return next(found, None)
 
+    def definition(self, position: lsp.Position) -> tuple[Definition, lsp.Range] | None:
+        """The class or function whose name is at a position, as the traced text has it, with the present place."""
+        traced = self.alignment.traced_line(position.line)
+        if traced is None:
+            return None
+        line = self.document.text.line(position.line)
+        column = from_units(line, position.character, self.encoding)
+        for node in _list_definitions(self.python):
+            start = line.find(node.name, node.col_offset + len("def ")) if node.lineno == traced + 1 else -1
+            if 0 <= start <= column <= start + len(node.name):
+                place = self.place(node.lineno, start, node.lineno, start + len(node.name))
+                return None if place is None else (node, place)
+        return None
+
+    def classes(self) -> list[ast.ClassDef]:
+        """The classes of the traced text."""
+        return [each for each in _list_definitions(self.python) if isinstance(each, ast.ClassDef)]
+
+    def function_at(self, line: int) -> ast.FunctionDef | None:
+        """The innermost function around a line of the traced text."""
+        return _find_function(self.python, line)
+
     def decider(self, unrun: UnrunCode) -> int | None:
         """The present number of the line that decides on code, 0 if none does; None if it was edited."""
         line = self.alignment.current_line(unrun["decider"] - 1) if unrun["decider"] else -1
@@ -139,20 +161,24 @@ class Page:
 #: Longer texts are not parsed for each request about them.
 _PARSED = 64 << 10
 
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
 
 def _find_function(text: str, line: int) -> ast.FunctionDef | None:
     """The innermost function around a line of a text; None if there is none, or if the text is very long."""
-    around = (each for each in _list_functions(text) if each.lineno <= line <= (each.end_lineno or 0))
+    functions = (each for each in _list_definitions(text) if isinstance(each, ast.FunctionDef))
+    around = (each for each in functions if each.lineno <= line <= (each.end_lineno or 0))
     return max(around, key=lambda each: each.lineno, default=None)
 
 
 @functools.lru_cache(maxsize=8)
-def _list_functions(text: str) -> list[ast.FunctionDef]:
+def _list_definitions(text: str) -> list[Definition]:
+    """The classes and functions of a text; none if it does not parse, or is very long."""
     try:
         tree = ast.parse(text) if len(text) <= _PARSED else ast.Module([], [])
     except (SyntaxError, ValueError, RecursionError):
         return []
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return [node for node in ast.walk(tree) if isinstance(node, Definition)]
 
 
 def range_of(text: Text, place: Extent, encoding: Encoding) -> lsp.Range:
