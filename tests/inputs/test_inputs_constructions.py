@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 from torch import nn
 
-from mase_server.tracing.models.constructions import Constructions, places_of
+from mase_server.tracing.models.constructions import Constructions, construction_of, places_of
 
 
 class Keeping:
@@ -75,3 +77,13 @@ def test_the_place_of_a_construction_is_that_of_the_call(kind):
     file, line, *_ = places_of(model)[id(model[0])]
     assert file == __file__
     assert "nn.Sequential(kind(5))" in Path(__file__).read_text().splitlines()[line - 1]
+
+
+def test_a_model_that_nobody_needs_is_freed_with_its_construction():
+    with Constructions().recording():
+        model = Plain(5)
+    part, whole = weakref.ref(model.fc), weakref.ref(model)
+    assert construction_of(model).args == (5,)
+    del model
+    gc.collect()
+    assert (part(), whole()) == (None, None)

@@ -10,9 +10,11 @@ import ast
 import copyreg
 import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -106,20 +108,21 @@ class Constructions:
 _current: Constructions | None = None
 
 
-#: id -> (the constructor call, the frame that made it), for every module made while anything recorded.
-_marks: dict[int, tuple[Construction, Mark]] = {}
+#: id -> (the module, the arguments of its constructor, the frame that called it), for every module that was made while
+#: anything recorded, as long as it is alive.
+_marks: dict[int, tuple[weakref.ref[nn.Module], tuple[Any, ...], Kwargs, Mark]] = {}
 
 
 def construction_of(model: nn.Module) -> Construction | None:
     """The call that made `model`, whoever recorded it; None for copies and for unrecorded calls."""
     entry = _marks.get(id(model))
-    return None if entry is None else entry[0]
+    return None if entry is None else Construction(model, entry[1], entry[2])
 
 
 def caller_of(model: nn.Module) -> str:
     """The name of the function that called the constructor of `model`; "" if unknown."""
     entry = _marks.get(id(model))
-    return "" if entry is None else entry[1][0].co_name
+    return "" if entry is None else entry[3][0].co_name
 
 
 def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
@@ -127,8 +130,8 @@ def places_of(model: nn.Module) -> dict[int, tuple[str, int, int, int, int]]:
     UTF-8."""
     found = {}
     for part in model.modules():
-        if (entry := _marks.get(id(part))) is not None and not is_hidden(entry[1][0]):
-            at = resolve_mark(entry[1])
+        if (entry := _marks.get(id(part))) is not None and not is_hidden(entry[3][0]):
+            at = resolve_mark(entry[3])
             found[id(part)] = (at.file, at.line, at.end_line, at.column, at.end_column)
     return found
 
@@ -162,10 +165,14 @@ def _record_construction(cls: type[nn.Module], /, *args: Any, **kwargs: Any) -> 
         frame = frame.f_back
     copied = frame.f_code is copyreg.__newobj__.__code__  # type: ignore[attr-defined]
     if _current is not None and not copied:
-        construction = Construction(made, args, kwargs)
-        _current.add(construction)
-        _marks[id(made)] = (construction, (frame.f_code, frame.f_lasti))
+        _current.add(Construction(made, args, kwargs))
+        forget = partial(_forget_construction, id(made))
+        _marks[id(made)] = (weakref.ref(made, forget), args, kwargs, (frame.f_code, frame.f_lasti))
     return made
+
+
+def _forget_construction(ident: int, _: object) -> None:
+    _marks.pop(ident, None)
 
 
 def _is_construction_frame(frame: FrameType, cls: type[nn.Module]) -> bool:
