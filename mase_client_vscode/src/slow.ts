@@ -3,9 +3,12 @@ import { MaseStatus } from './records';
 
 const ENDED: ReadonlySet<string> = new Set(['ready', 'failed', 'crashed', 'superseded', 'untrusted', 'no_model', 'no_environment']);
 
-/** Seconds in a line, and the characters that they get while they count: the status item must not change its width. */
-const SECONDS = /(?<!\S)\d+(\.\d)? s(?=:| \(|$)/g;
-const WIDTH = 6;
+/** The characters of a line while it counts the seconds: the status item must not change its width. */
+export const WIDTH = 56;
+/** The seconds of a line, the characters that they get, and a space that is as wide as a digit. */
+const SECONDS = /(?<= )\d+(\.\d)?(?= s: )/;
+const DIGITS = 5;
+const SPACE = '\u2007';
 
 /** The last line about each file, by its URI. */
 export class SlowLines {
@@ -25,7 +28,9 @@ export class SlowLines {
   /** The line for the status item, undefined while nothing is slow. */
   now(uri: string): string | undefined {
     const line = this.lines.get(uri);
-    return line?.over === false ? line.text.replace(SECONDS, (seconds) => seconds.padStart(WIDTH, '\u00a0')) : undefined;
+    if (line?.over !== false) return undefined;
+    const text = line.text.replace(SECONDS, (seconds) => seconds.padStart(DIGITS, SPACE));
+    return text.length > WIDTH ? `${text.slice(0, WIDTH - 1)}…` : text.padEnd(WIDTH, '\u00a0');
   }
 
   /** The reason why the last trace was slow, undefined if it was not. */

@@ -28,11 +28,11 @@ const SERVER_LOOKS: Record<Exclude<ServerState, 'running'>, Look> = {
 };
 
 /** The characters of a state that lasts for a moment: the item must not change its width at each save. */
-const BUSY = 'importing'.length;
+const BUSY = 'starting'.length;
 
 const TRACE_LOOKS: Record<TraceState, Look> = {
   queued: { icon: 'loading~spin', text: 'waiting'.padEnd(BUSY, '\u00a0') },
-  starting: { icon: 'loading~spin', text: 'importing' },
+  starting: { icon: 'loading~spin', text: 'starting' },
   tracing: { icon: 'loading~spin', text: 'tracing'.padEnd(BUSY, '\u00a0') },
   ready: { icon: 'check', text: 'ready' },
   // An error, or else a warning that explains why nothing can be shown: the word must fit both.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { reportArguments } from '../src/reporting';
-import { SlowLines } from '../src/slow';
+import { SlowLines, WIDTH } from '../src/slow';
 
 const MADE = ['report', '--json', '--about', '-o', '/r.zip', '--', '/a', '/b'];
 
@@ -22,15 +22,18 @@ test('a slow line is there until its trace is over, and is remembered until the 
   const lines = new SlowLines();
   lines.traced('a', { state: 'queued' });
   assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, undefined]);
-  lines.told('a', 'a.py: 2.0 s: constructor 1.9 s');
+  const width = (text: string) => text.padEnd(WIDTH, '\u00a0');
+  lines.told('a', 'a.py: 2.0 s: constructing a model');
   lines.traced('a', { state: 'tracing' });
   lines.traced('b', { state: 'ready' });
-  assert.deepEqual([lines.now('a'), lines.last('a')], ['a.py: \u00a02.0 s: constructor \u00a01.9 s', undefined]);
-  lines.told('a', 'a.py: 12.0 s: constructor 11.9 s (line 3)');
-  assert.equal(lines.now('a'), 'a.py: 12.0 s: constructor 11.9 s (line 3)', 'no wider than before ten seconds');
-  lines.told('a', 'a.py: 3.0 s: constructor 2.9 s');
+  assert.deepEqual([lines.now('a'), lines.last('a')], [width('a.py: \u2007\u20072.0 s: constructing a model'), undefined]);
+  lines.told('a', 'a.py: 12.0 s: running it (line 3)');
+  assert.equal(lines.now('a'), width('a.py: \u200712.0 s: running it (line 3)'));
+  lines.told('a', `a.py: 12.0 s: looking for inputs of ${'A'.repeat(99)} (give them with # mase:)`);
+  assert.equal(lines.now('a')?.length, WIDTH, 'the status item does not change its width');
+  lines.told('a', 'a.py: 3.0 s, of which 2.9 s constructing a model');
   lines.traced('a', { state: 'ready' });
-  assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, 'a.py: 3.0 s: constructor 2.9 s']);
+  assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, 'a.py: 3.0 s, of which 2.9 s constructing a model']);
   lines.traced('a', { state: 'queued' });
   assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, undefined]);
 });

@@ -22,7 +22,7 @@ from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
 from mase_server.daemon.simulations import Simulations
 from mase_server.daemon.slots import Slots
-from mase_server.daemon.slowness import STAGE, Slowness
+from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
@@ -71,7 +71,7 @@ class Daemon:
         self.events = Events(self.store)
         processors = os.cpu_count() or 1
         self.slots = Slots(max(4, processors), processors)
-        slowness = Slowness(lambda path, line: listener.progress(path, STAGE, line), self.slots.before)
+        slowness = Slowness(lambda path, stage, text: listener.progress(path, stage, text), self.slots.before)
         # The report about slowness must come before the report that the trace has ended.
         listener = Listeners(slowness, listener, self.events)
         host = Host(self.store, listener, settings_of, folder_of, self._wait_for_holder, self._get_holder)

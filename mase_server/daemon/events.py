@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from mase_server.daemon.slowness import PHASE
 from mase_server.daemon.status import Listener, Status
 from mase_server.daemon.store import Store
 from mase_server.protocol.records import Event as Event
@@ -121,7 +122,9 @@ class Events(Listener):
             )
 
     def progress(self, path: str, stage: str, message: str) -> None:
-        """Emit a `progress` event of a trace."""
+        """Emit a `progress` event of a trace; phases inside a stage are not told."""
+        if stage == PHASE:
+            return
         self._offer_progress(path, "", "trace", message or stage, None)
 
     def pass_progress(self, path: str, model: str, message: str, fraction: float | None) -> None:

@@ -27,16 +27,16 @@ _NAME = 60
 #: kind of phase -> its name in texts; {of} is its subject.
 WORDS = {
     "queued": "waiting for its turn",
-    "starting": "start of Python with torch",
-    "import": "import of {of}",
+    "starting": "starting Python with torch",
+    "import": "importing {of}",
     "running": "running {of}",
-    "constructor": "constructor",
-    "inputs": "search for inputs of {of}",
-    "forward": "forward of {of}",
-    "sizes": "forward of {of} at other sizes",
-    "proof": "trying the fix",
-    "passes": "passes",
-    "rest": "everything else",
+    "constructor": "constructing a model",
+    "inputs": "looking for inputs of {of}",
+    "forward": "running {of}",
+    "sizes": "running {of} at other sizes",
+    "proof": "trying a fix",
+    "passes": "applying passes",
+    "rest": "preparing the next step",
 }
 #: kind of phase -> what a user can do about it.
 ADVICE = {"inputs": "give them with # mase:"}
@@ -94,13 +94,13 @@ class Phases:
         self.since = max(self.since, at)
 
 
-def in_words(phase: Phase, seconds: float, place: Place | None = None) -> str:
-    """A phase as a part of a sentence, e.g. "import of transformers 9.1 s". place: its place in the user's code."""
+def in_words(phase: Phase, place: Place | None = None) -> str:
+    """A phase as a part of a sentence, e.g. "importing transformers". place: its place in the user's code."""
     kind, of = phase
     inside = f" in {place.function}" if place and place.function not in ("", "<module>") else ""
     notes = [f"line {place.line}{inside}"] if place else []
     notes += [ADVICE[kind]] if kind in ADVICE else []
-    told = f"{WORDS.get(kind, kind).format(of=of)} {in_seconds(seconds)}"
+    told = WORDS.get(kind, kind).format(of=of)
     return f"{told} ({'; '.join(notes)})" if notes else told
 
 
@@ -113,8 +113,8 @@ def in_seconds(seconds: float) -> str:
 SLOW = 2.0
 #: Seconds between two lines about the same trace.
 AGAIN = 1.0
-#: The stage that listeners are given.
-STAGE = "slow"
+#: The stages that listeners are given: a line about a slow trace, and the words of the phase that begins.
+STAGE, PHASE = "slow", "phase"
 
 
 @dataclass(slots=True)
@@ -130,12 +130,13 @@ class _Watched:
 
 
 class Slowness(Listener):
-    """Listens to the progress of traces and says why one is slow.
+    """Listens to the progress of traces, tells their phases and says why one is slow.
 
-    tell: receives the path and the line.  before: how many traces come before that of a path; 0 if it runs.
+    tell: receives the path, `STAGE` or `PHASE`, and the text.  before: how many traces come before that of a path; 0 if
+    it runs.
     """
 
-    def __init__(self, tell: Callable[[str, str], None], before: Callable[[str], int], slow: float = SLOW) -> None:
+    def __init__(self, tell: Callable[[str, str, str], None], before: Callable[[str], int], slow: float = SLOW) -> None:
         self._tell, self._before, self._slow = tell, before, slow
         self._watched: dict[str, _Watched] = {}
 
@@ -151,10 +152,15 @@ class Slowness(Listener):
             return
         elif status.ended:
             if found.told:
-                self._say_why(status.path, found, found.phases.longest(now), now)
+                phase, seconds = found.phases.longest(now)
+                took = (
+                    f"{in_seconds(now - found.asked)}, of which {in_seconds(seconds)} {_words_in(status.path, phase)}"
+                )
+                self._tell(status.path, STAGE, f"{Path(status.path).name}: {took}")
             self._forget_trace(status.path)
         else:
             found.phases.become("starting" if status.state == "starting" else "rest", now)
+            self._tell(status.path, PHASE, _words_in(status.path, found.phases.stack[-1]))
 
     def heard(self, path: str, message: Message, place: Callable[[], Place | None]) -> None:
         """A child reports a phase of its trace. place: its last known place in the user's code."""
@@ -167,6 +173,7 @@ class Slowness(Listener):
         else:
             watched.phases.leave(at)
         watched.place = place
+        self._tell(path, PHASE, _words_in(path, watched.phases.stack[-1]))
 
     def phases(self, path: str) -> dict[str, float]:
         """The seconds of a running trace by phase."""
@@ -181,24 +188,22 @@ class Slowness(Listener):
         if watched is None:
             return
         watched.timer = asyncio.get_running_loop().call_later(AGAIN, self._look, path)
-        now = time.monotonic()
-        longest = watched.phases.longest(now)
-        present = watched.phases.stack[-1]
-        seconds = watched.phases.seconds.get(present, 0.0)
-        # The present phase matters more than a longer one before, once it takes long itself.
-        self._say_why(path, watched, (present, seconds) if seconds >= SLOW else longest, now)
-
-    def _say_why(self, path: str, watched: _Watched, why: tuple[Phase, float], now: float) -> None:
         watched.told = True
-        whole = f"{Path(path).name}: {in_seconds(now - watched.asked)}"
+        whole = f"{Path(path).name}: {in_seconds(time.monotonic() - watched.asked)}"
         if watched.phases.stack == [("queued", "")] and (before := self._before(path)):
-            self._tell(path, f"{whole}: waiting: {before} {'trace' if before == 1 else 'traces'} before it")
+            self._tell(path, STAGE, f"{whole}: waiting: {before} {'trace' if before == 1 else 'traces'} before it")
             return
-        phase, seconds = why
-        runs = phase == watched.phases.stack[-1] and phase[0] in ("running", "constructor")
-        self._tell(path, f"{whole}: {in_words(phase, seconds, watched.place() if runs else None)}")
+        phase = watched.phases.stack[-1]
+        runs = phase[0] in ("running", "constructor")
+        self._tell(path, STAGE, f"{whole}: {_words_in(path, phase, watched.place() if runs else None)}")
 
     def _forget_trace(self, path: str) -> None:
         watched = self._watched.pop(path, None)
         if watched is not None and watched.timer is not None:
             watched.timer.cancel()
+
+
+def _words_in(path: str, phase: Phase, place: Place | None = None) -> str:
+    """`in_words` where the name of the traced file stands beside it."""
+    kind, of = phase
+    return in_words((kind, "it" if kind == "running" and of == Path(path).name else of), place)

@@ -61,7 +61,7 @@ class SlowTrace(TypedDict):
 NOTIFICATIONS: dict[str, type] = {
     STATUS: MaseStatus, PIPELINES: MasePipelines, VIEWS: ViewsChanged, SLOW: SlowTrace
 }  # fmt: skip
-#: A client with this command shows slow traces in a place of its own.
+#: A client with this command shows the state of traces in a place of its own, and gets no progress of them.
 _STATUS_ITEM = "mase.showActions"
 #: Kinds of progress besides traces.
 _PASS, _VERILOG = "pass", "verilog"
@@ -79,8 +79,6 @@ class ClientListener(Listener):
         self._server = server
         self._refresher = Refresher(server)
         self._progress: dict[str, Progress] = {}
-        #: The model that each running trace is at.
-        self._models: dict[str, str] = {}
         self._work: dict[tuple[str, str, str], Progress] = {}
         self._pipelines: dict[str, dict[str, list[str]]] = {}
         self._history = History(server)
@@ -123,7 +121,7 @@ class ClientListener(Listener):
             return
         if status.ended:
             self._end_progress(status)
-        elif status.path not in self._progress:
+        elif status.path not in self._progress and not self._server.knows(_STATUS_ITEM):
             cancel = partial(self._server.daemon.cancel, status.path)
             title = f"Tracing {reveal(Path(status.path).name)}"
             self._progress[status.path] = Progress(self._server, title, cancel)
@@ -135,31 +133,13 @@ class ClientListener(Listener):
             self._server.protocol.notify(STATUS, told)
 
     def progress(self, path: str, stage: str, message: str) -> None:
-        """Report the stage of a file's trace."""
-        if stage == slowness.STAGE:
-            if not self._server.initialized:
-                return
+        """Report the phase of a file's trace, always in the same width, and why it is slow."""
+        if stage == slowness.STAGE and self._server.initialized:
             for uri in self._server.uris_of(path):
                 told: SlowTrace = {"uri": uri, "text": reveal(message)}
                 self._server.protocol.notify(SLOW, told)
-            if self._server.knows(_STATUS_ITEM):
-                return  # it is shown already
-        if path in self._progress:
-            self._progress[path].report(self._word_stage(path, stage, message))
-
-    def _word_stage(self, path: str, stage: str, message: str) -> str:
-        """The stage of a trace beside its title, which has the file: always as wide, and no word twice."""
-        if stage == slowness.STAGE:
-            reason = message.removeprefix(f"{Path(path).name}: ").partition(": ")[2].replace(f" {Path(path).name}", "")
-            model = self._models.get(path, "")
-            return _fit_width(f"{model} · {reason}" if model and model not in reason else reason)
-        if stage == "importing":
-            self._models.pop(path, None)
-            return _fit_width("import")
-        if stage in ("tracing", "probing"):
-            self._models[path] = message
-            return _fit_width(message if stage == "tracing" else f"{message} at other sizes")
-        return message or stage
+        if stage in (slowness.STAGE, slowness.PHASE) and path in self._progress:
+            self._progress[path].report(_fit_width(message.removeprefix(f"{Path(path).name}: ")))  # the title has it
 
     def pass_begins(self, path: str, model: str, title: str, cancel: Callable[[], object]) -> None:
         """A pass that the user chose begins; the user may cancel it."""
@@ -213,7 +193,6 @@ class ClientListener(Listener):
             progress.end()
 
     def _end_progress(self, status: Status) -> None:
-        self._models.pop(status.path, None)
         progress = self._progress.pop(status.path, None)
         if progress is not None:
             progress.end(status.message)

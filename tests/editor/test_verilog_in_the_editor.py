@@ -65,6 +65,7 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(window
     window.picture("verilog-reverse")
     window.command("MASE: Go to the Python of This Line")
     expect(window.page.locator("#status\\.editor\\.selection")).to_contain_text(f"Ln {use}")
+    assert window.page.locator(f"{PYTHON} .lines-content").evaluate("element => element.offsetLeft") == 0
 
 
 def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Window) -> None:

@@ -2,12 +2,11 @@
 
 from types import SimpleNamespace
 
-import pytest
+from mase_server.daemon.slowness import PHASE, STAGE
+from mase_server.daemon.status import Status
+from mase_server.lsp.listener import SLOW, STATUS, ClientListener
 
-from mase_server.daemon.slowness import STAGE
-from mase_server.lsp.listener import SLOW, ClientListener
-
-LINE = "net.py: 12.4 s: import of transformers 9.1 s"
+LINE = "net.py: 12.4 s: importing transformers"
 
 
 class Client(SimpleNamespace):
@@ -28,30 +27,36 @@ def reported(client):
     return listener, messages
 
 
-@pytest.mark.parametrize(
-    ("commands", "messages"),
-    [(("mase.showActions",), []), ((), ["import of transformers 9.1 s"])],
-)
-def test_what_is_slow_is_told_once_where_the_client_has_a_place_for_it(commands, messages):
-    client = Client(*commands)
+def test_what_is_slow_is_told_in_a_notification_and_in_the_progress():
+    client = Client()
     listener, reports = reported(client)
     listener.progress("/w/net.py", STAGE, LINE)
     assert client.told == [(SLOW, {"uri": "file:///w/net.py", "text": LINE})]
-    assert [text.strip() for text in reports] == messages
+    assert [text.strip() for text in reports] == ["12.4 s: importing transformers"]
 
 
 def test_a_stage_is_reported_in_a_constant_width_without_the_words_of_the_title():
-    client = Client("mase.showActions")
+    client = Client()
     listener, reports = reported(client)
-    for stage, message in (("importing", "net.py"), ("tracing", "Net"), ("probing", "Net")):
+    stages = (("importing", "net.py"), (PHASE, "running it"), ("tracing", "Net"), (PHASE, "running Net"), (STAGE, LINE))
+    for stage, message in stages:
         listener.progress("/w/net.py", stage, message)
-    assert client.told == []
-    assert [text.strip() for text in reports] == ["import", "Net", "Net at other sizes"]
+    assert [text.strip() for text in reports] == ["running it", "running Net", "12.4 s: importing transformers"]
     assert {len(text) for text in reports} == {64}
+
+
+def test_a_client_with_a_place_for_the_state_of_a_trace_gets_no_progress_beside_it():
+    client = Client("mase.showActions")
+    client.can = lambda *names: True
+    client.daemon = SimpleNamespace(cancel=lambda path: None)
+    client.folders = SimpleNamespace(folder_of=lambda path: "/w", log_level="error")
+    listener = ClientListener(client)
+    status = Status("/w/net.py", "queued", 1, "", None, False, False, 0.0, "")
+    listener.status_changed(status)  # a progress would spawn a task, which this client cannot
+    assert [method for method, _ in client.told] == [STATUS]
 
 
 def test_nothing_is_told_before_the_client_has_begun():
     client = Client(initialized=False)
-    listener, reports = reported(client)
-    listener.progress("/w/net.py", STAGE, LINE)
-    assert (client.told, reports) == ([], [])
+    ClientListener(client).progress("/w/net.py", STAGE, LINE)
+    assert client.told == []

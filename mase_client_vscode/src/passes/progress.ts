@@ -1,16 +1,14 @@
-/** The progress of a pass as a notification with a cancel button; other progress stays in the status bar. */
+/** The progress of work that the user began, as a notification with a cancel button; other progress is in the status bar. */
 import { ProgressLocation, window } from 'vscode';
 import { Middleware, ProgressToken, WorkDoneProgressBegin, WorkDoneProgressReport } from 'vscode-languageclient/node';
 
 /** How long a pass may take before it gets a notification. */
 const PATIENCE_MS = 700;
-/** The server's progress titles of traces begin like this: traces are many, and short. */
-const TRACE = 'Tracing ';
 
 export function passProgress(cancel: (token: ProgressToken) => void): NonNullable<Middleware['handleWorkDoneProgress']> {
   const running = new Map<ProgressToken, Notice>();
   return (token, params, next) => {
-    if (params.kind === 'begin' && params.cancellable && !params.title.startsWith(TRACE)) {
+    if (params.kind === 'begin' && params.cancellable) {
       running.set(token, new Notice(params, () => cancel(token)));
     }
     const notice = running.get(token);

@@ -9,7 +9,7 @@ import { Build, HARDWARE, PassTarget } from '../protocol';
 import { BuildForm } from '../records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
-import { close, reveal, showBeside, showSource } from './documents';
+import { close, reveal, showBeside } from './documents';
 
 /** The arguments of a command from a code action, a lens, or a keybinding. With `build` nothing is asked. */
 type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string };
@@ -112,8 +112,9 @@ export class VerilogCommands {
 
   /** Go to a line of Python, from 1; a notebook's lines are counted through its cells, so the server finds the cell. */
   private async source(path: string, line: number): Promise<void> {
-    if (!isNotebook(path)) return showSource(path, line - 1);
-    const place = await presentPlace(this.api.passes, { path, line, column: 0, end_line: line, end_column: 0 });
+    const place = isNotebook(path)
+      ? await presentPlace(this.api.passes, { path, line, column: 0, end_line: line, end_column: 0 })
+      : new Location(Uri.file(path), new Position(line - 1, 0));
     if (place !== undefined) await goTo(place, true);
   }
 

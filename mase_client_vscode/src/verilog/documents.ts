@@ -1,19 +1,11 @@
 /** The hardware documents in the window: opened beside the source once, found again, closed. */
-import { Range, Selection, TabInputText, TextEditor, TextEditorRevealType, Uri, ViewColumn, window } from 'vscode';
+import { Range, TabInputText, TextEditor, TextEditorRevealType, Uri, ViewColumn, window } from 'vscode';
 import { HARDWARE, PassTarget } from '../protocol';
 
 /** Show a document beside the active editor, or where it is open already; the cursor stays where it is. */
 export async function showBeside(uri: Uri): Promise<TextEditor> {
   const open = columnOf(uri);
   return window.showTextDocument(uri, { viewColumn: open ?? ViewColumn.Beside, preserveFocus: true, preview: false });
-}
-
-/** Show a file where it is open, else in the first column, with the cursor on a line, from 0. */
-export async function showSource(path: string, line: number): Promise<void> {
-  const uri = Uri.file(path);
-  const editor = await window.showTextDocument(uri, { viewColumn: columnOf(uri) ?? ViewColumn.One });
-  editor.selection = new Selection(line, 0, line, 0);
-  reveal(editor, line);
 }
 
 /** Scroll to a line, from 0, unless it is there already. */
