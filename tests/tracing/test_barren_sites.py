@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from mase_server.tracing.recording import calls
-from mase_server.tracing.recording.calls import PATIENCE
+from mase_server.tracing.recording.calls import PATIENCE, Reports
 from tests.worker.jobs import Job
 
 TABLES = """
@@ -56,3 +59,12 @@ def test_a_site_is_given_up_after_enough_containers_without_a_tensor(tmp_path, m
 
 def test_a_tensor_that_comes_late_is_shown(tmp_path):
     assert Job(tmp_path, LATE).value("state")["tuple"][0][0] == "f32"
+
+
+def test_a_type_that_was_met_is_freed():
+    met = type("Met", (), {})
+    Reports().reporter("net.py", ())(0, met())
+    left = weakref.ref(met)
+    del met
+    gc.collect()
+    assert left() is None

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -344,7 +345,7 @@ def _find_classes_setting(attribute: str, around: Mapping[str, Any]) -> Iterator
                 yield kind
 
 
-_sources: dict[type, str] = {}
+_sources: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
 
 def _read_class_source(kind: type) -> str:

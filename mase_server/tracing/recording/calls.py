@@ -271,24 +271,25 @@ class Reports:
     _muted: int = 0
     #: site -> the number of its containers without a tensor.
     _barren: dict[int, int] = field(default_factory=dict)
+    #: type -> may instances hold tensors? Filled as types are met.
+    _holders: dict[type, bool] = field(default_factory=lambda: {tuple: True, list: True, dict: True})
 
     def reporter(self, path: str, sites: tuple[Site, ...]) -> Callable[[int, Any], Any]:
         """The function that the rewritten code of `path` calls as `__mase__`."""
         base = len(self.sites)
         self.sites.extend((path, site) for site in sites)
-        plain, add = _PLAIN, self._add_event
+        plain, add, holders = _PLAIN, self._add_event, self._holders
 
         def see(index: int, value: Any) -> Any:
             kind = type(value)
             if kind not in plain:
                 if isinstance(value, torch.Tensor):
                     add(base + index, value)
-                elif kind not in _HOLDERS:
-                    _learn_holder_type(kind, value)
-                    if _HOLDERS.get(kind):
+                else:
+                    if kind not in holders:
+                        holders[kind] = _may_hold_tensors(value)
+                    if holders[kind]:
                         self._add_container(base + index, value)
-                elif _HOLDERS[kind]:
-                    self._add_container(base + index, value)
             return value
 
         return see
@@ -350,15 +351,10 @@ class Reports:
             self.outside.append(Event(site, described, -1, -1))
 
 
-#: type -> may instances hold tensors? Filled as types are met.
-_HOLDERS: dict[type, bool] = {tuple: True, list: True, dict: True}
-
-
-def _learn_holder_type(kind: type, value: Any) -> None:
+def _may_hold_tensors(value: Any) -> bool:
     if isinstance(value, torch.nn.Module | type) or callable(value):
-        _HOLDERS[kind] = False
-    else:
-        _HOLDERS[kind] = isinstance(value, list | tuple) or fields_of(value) is not None
+        return False
+    return isinstance(value, list | tuple) or fields_of(value) is not None
 
 
 def is_shown(value: Value) -> bool:
