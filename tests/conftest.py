@@ -1,6 +1,7 @@
 """What holds for every test."""
 
 import ctypes
+import functools
 import gc
 import os
 import sys
@@ -31,6 +32,7 @@ settings.load_profile("shared machine")
 #: How many bytes a process may grow by before what its tests left in cycles is freed.
 _GROWTH = 256 << 20
 _process = psutil.Process()
+_Cached = type(functools.cache(int))
 _thresholds = gc.get_threshold()
 _after_freeing = _process.memory_info().rss
 
@@ -60,7 +62,15 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten_afterwards() -> Iterator[None]:
-    """Free the garbage of each file of tests."""
+    """Free what each file of tests leaves.
+
+    What the tracer remembers of files, it remembers for as long as its process lives: in the product that is one trace.
+    """
     yield
+    if (constructions := sys.modules.get("mase_server.tracing.models.constructions")) is not None:
+        constructions._marks.clear()
+    for cached in gc.get_objects():
+        if type(cached) is _Cached and str(cached.__module__).startswith(("mase_server.tracing.", "mase_server.ops.")):
+            cached.cache_clear()
     _free_garbage()
     assert gc.isenabled(), "a test of this file switched the garbage collector off for all that follow"
