@@ -255,10 +255,54 @@ def test_a_found_model_can_be_made_again_for_real(tmp_path):
 
 def test_a_search_says_why_the_files_own_run_gave_no_inputs(tmp_path):
     found = one(CORPUS / "needs_download.py", tmp_path)
-    assert found.found.startswith("found by search: x = image [B, 1, H, W], first consumer net")
+    assert found.found.startswith("found by search: x = image [B, 1, H, W], first used by net")
     assert "its own run ended before any model was called: URLError" in found.found
     assert "refused" in found.found
     assert not (CORPUS / "weights.pt").exists()
+
+
+TESTED = (
+    NET
+    + """
+def small():
+    return Net(6)
+
+
+def large():
+    return Net(60)
+
+
+def test():
+    net = {maker}
+    y = net(torch.randn(3, {width}))
+    {more}
+"""
+)
+
+
+@pytest.mark.parametrize("guard", ["", "\nif __name__ == '__main__':\n    print(1)\n"], ids=["bare", "guarded"])
+def test_a_test_that_the_file_does_not_call_gives_the_model_and_its_inputs(tmp_path, guard):
+    text = TESTED.format(maker="large()", width=60, more="print(y.size())") + guard
+    path = written(tmp_path, text)
+    found, line = one(path, tmp_path), path.read_text().split("\n").index("def test():") + 1
+    assert (found.inputs_from, found.found) == ("main", f"the inputs of test(), line {line}")
+    assert format_inputs(found.spec) == "x: f32[B=3, 60]"
+
+
+def test_a_test_that_fails_takes_nothing_from_the_file(tmp_path):
+    text = TESTED.format(maker="small().missing()", width=6, more="pass")
+    found = one(written(tmp_path, text), tmp_path)
+    assert (found.inputs_from, format_inputs(found.spec)) == ("search", "x: f32[B=2, 6]")
+    text = TESTED.format(maker="small()", width=6, more="assert y.shape == (0, 0)")
+    assert one(written(tmp_path, text), tmp_path).inputs_from == "main"
+
+
+def test_a_test_of_nothing_in_the_file_and_one_with_parameters_are_not_called(tmp_path):
+    text = TESTED.format(maker="small()", width=6, more="pass")
+    given = text.replace("def test()", "def test(width)")
+    assert one(written(tmp_path, given), tmp_path).inputs_from == "search"
+    other = NET + "\n\ndef test():\n    raise SystemExit('never')\n"
+    assert one(written(tmp_path, other), tmp_path).inputs_from == "search"
 
 
 def test_a_forward_that_can_never_succeed_is_shown_with_the_likeliest_inputs(tmp_path):

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -48,6 +48,7 @@ from mase_server.tracing.inputs.comments import ClassWishes, Wishes
 from mase_server.tracing.inputs.roles import describe_inputs
 from mase_server.tracing.inputs.showing import Showing
 from mase_server.tracing.models.arguments import Built, build
+from mase_server.tracing.models.classes import find_builders
 from mase_server.tracing.models.constructions import Constructions
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs, plain_hooks
 from mase_server.tracing.recording.calling import Values, map_leaves
@@ -88,7 +89,7 @@ class Running(Showing):
     def load(self) -> tuple[MainRun, list[Found]]:
         """The last run of the file, and the models that it called by itself."""
         if self.options.run_main:
-            run = self._execute_as("__main__")
+            run = self._execute_as("__main__", find_test(self.tree))
             found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
             if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
                 return run, found
@@ -112,7 +113,7 @@ class Running(Showing):
             return trouble.in_run(*where, self.explanation)
         return None
 
-    def _execute_as(self, name: str) -> MainRun:
+    def _execute_as(self, name: str, test: ast.FunctionDef | None = None) -> MainRun:
         plain = plain_hooks(self.hooks.shadows).on_call
 
         def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
@@ -125,7 +126,7 @@ class Running(Showing):
         with report_phase("running", Path(self.path).name):
             return run_main(
                 *where, on_call, hooks.shadows, hooks.load, name, patience, self._excuse, hooks.quiet,
-                self.is_late,
+                self.is_late, test,
             )  # fmt: skip
 
     def _is_replaced(self, model: nn.Module) -> bool:
@@ -264,7 +265,7 @@ def tell_in_file(problem: Problem, path: str, folder: str) -> Problem:
         "line": problem.line, "column": problem.column, "end_line": problem.end_line, "end_column": problem.end_column,
     }  # fmt: skip
     where = f"{os.path.relpath(problem.file, folder)}, line {problem.line}"
-    related: Related = {"file": problem.file, **place, "message": "It is raised here"}
+    related: Related = {"file": problem.file, **place, "message": "Raised here"}
     line, column, end_line, end_column = _get_import_span(_find_import_of_package(path, passed))
     return replace(
         problem, file=path, line=line, column=column, end_line=end_line, end_column=end_column,
@@ -439,7 +440,7 @@ class MainRun:
     reached: the first call of each model, in order.  error: the program's own exception that ended it (SystemExit
     included).  failure: the torch call that raised it, if one did.  time_up: no model was called in time; the
     traceback shows where the program was.  made_up: invented command-line arguments.  early: did a statement fail
-    before any model was called?
+    before any model was called?  test: the function that called the models, if the program itself did not.
     """
 
     module: ModuleType
@@ -450,11 +451,14 @@ class MainRun:
     failure: Failure | None = None
     made_up: tuple[str, ...] = ()
     early: bool = False
+    test: ast.FunctionDef | None = None
 
     @property
     def how(self) -> str:
         """A sentence on how its models are called."""
         told = "the inputs of the file's own run"
+        if self.test is not None:
+            told = f"the inputs of {self.test.name}(), line {self.test.lineno}"
         return f"{told}, with the guessed command-line arguments `{' '.join(self.made_up)}`" if self.made_up else told
 
 
@@ -469,13 +473,15 @@ def run_main(
     excused: Callable[[float], None] = lambda seconds: None,
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
     late: Callable[[], bool] = lambda: False,
+    test: ast.FunctionDef | None = None,
 ) -> MainRun:
     """Run `path` on meta as `name`; each model's first outermost call goes to `on_call(model, args, kwargs)`.
 
     The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
     output to the program. The program is stopped if it has called no model for `patience` seconds of its own;
     `excused` is called with those in which it waited for a processor, or for the import of a library. `quiet`
-    surrounds a notebook's further calls of a model. Once `late()`, it is stopped at the first call of another model.
+    surrounds a notebook's further calls of a model. A program that ends without a call is followed by its `test`,
+    whose own failure is none of the program. Once `late()`, it is stopped at the first call of another model.
     """
     constructions = Constructions()
     # A cell that trains ends there; the next one may contain another model.
@@ -501,9 +507,27 @@ def run_main(
             loaded = load(path)
             with watch.active(), mode:
                 module, error = execute_program(replace(loaded, code_from=code_from), module, cuts)
+                if test is not None and error is None and watch.time_up is None and not watch.reached:
+                    with suppress(*RAISED):  # the border to the user's program
+                        vars(module)[test.name]()
+                else:
+                    test = None
         except RAISED as raised:  # the border to the user's program
             error = raised
     reached = tuple(watch.reached.values())
     return MainRun(
-        module, reached, constructions, error, watch.time_up, mode.failure, tuple(made_up), early[:1] == [True]
-    )
+        module, reached, constructions, error, None if test else watch.time_up, None if test else mode.failure,
+        tuple(made_up), early[:1] == [True], test,
+    )  # fmt: skip
+
+
+def find_test(tree: ast.Module) -> ast.FunctionDef | None:
+    """The function `test` of a file, if it can be called without arguments and makes a model of the file."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    test = functions.get("test")
+    if test is None or len(test.args.defaults) < len(test.args.posonlyargs + test.args.args):
+        return None
+    called = {each.func.id for each in ast.walk(test) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    makers = {each.name for name in classes for each in find_builders(tree, name) if each is not test}
+    return test if called & {*classes, *makers} else None

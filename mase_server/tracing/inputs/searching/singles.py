@@ -161,7 +161,7 @@ def list_consumer_choices(use: Use) -> list[Choice]:
         found = sorted(found, key=lambda spec: len(spec.dims) == 4 and isinstance(spec.dims[2], int))
     if use.dims:
         found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
-    return [Choice(spec, f"{_describe_shape(spec)}, first consumer {use.path}") for spec in found]
+    return [Choice(spec, f"{_describe_shape(spec)}, first used by {use.path}") for spec in found]
 
 
 def list_any_choices() -> list[Choice]:
