@@ -5,7 +5,6 @@ Ground truth: what is found runs in plain eager PyTorch, with shapes that are wo
 
 import ast
 import sys
-import types
 
 import pytest
 import torch
@@ -245,13 +244,6 @@ def test_a_name_without_a_value_is_an_error_before_anything_runs():
     call, tree = call_in("f(print('ran'), unheard_of)")
     with pytest.raises(UnknownNameError, match="'unheard_of'"):
         evaluate_call(call, {"f": f}, tree)
-
-
-def module_with(name, source):
-    module = types.ModuleType(name)
-    module.__dict__["nn"] = nn
-    exec(compile(source, f"<{name}>", "exec"), vars(module))
-    return module
 
 
 @pytest.fixture

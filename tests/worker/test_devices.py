@@ -25,7 +25,6 @@ if __name__ == "__main__":
     {main}
     net(torch.randn(3, 4))
 """
-MOVED = 'net = Net().to("cuda" if torch.cuda.is_available() else "cpu").to(device="cpu"); net.cuda'
 PLAIN = "self.table = torch.arange(4.0)"
 
 
