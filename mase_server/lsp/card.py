@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Maximum number of different values in a card.
 INSTANCES = 12
 #: Why a card may be out of date.
-STALE = "stale: the file has changed, and its present text could not be traced"
+STALE = "stale: the file has changed, and MASE could not trace its present text"
 UNSAVED = "traced from the saved text: code that may change this has been edited since"
 _NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
@@ -107,7 +107,9 @@ def _fact_rows(value: ValueView, model: Mapping[str, Any], runs: int, equal: boo
     rows += [] if node is None else [*_format_facts(value, node, model.get("transform"))]
     rows += _value_facts(value, model)
     if runs > 1:
-        rows.append(("runs", f"{runs:,} times, all equal" if equal else f"{runs:,} times, see below"))
+        several = any("|" in each[0] for each in iterate_tensor_values(value.value))
+        same = "see below" if not equal else "in several formats" if several else "all equal"
+        rows.append(("runs", f"{runs:,} times, {same}"))
     rows += [] if node is None else [*_node_facts(node), *operation_rows(node.hardware)]
     if value.scopes and equal:
         rows.append(("scope", _scopes_text(value.scopes)))
@@ -147,7 +149,10 @@ def _format_facts(value: ValueView, node: NodeView, transform: Mapping[str, Any]
     """The rows on a value's number format after the model's pipeline, and on its error against the original."""
     if transform is None:
         return
-    if node.format is not None:
+    formats = [tensor[0].split("|") for tensor in iterate_tensor_values(value.value)]
+    if any(len(names) > 1 for names in formats):
+        yield "number format", " or ".join(escape_code(torch_name(name)) for name in formats[0]) + ", by run"
+    elif node.format is not None:
         bits = (transform.get("formats") or {}).get(node.format)
         was = {torch_name(tensor[0]) for tensor in iterate_tensor_values(value.original)}
         parts = (escape_code(node.format), bits and bits_text(bits), was and f"was {' and '.join(sorted(was))}")

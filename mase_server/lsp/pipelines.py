@@ -21,18 +21,23 @@ def lens_texts(transform: Transform) -> tuple[str, ...]:
     """The pipeline in a lens, from long to short.
 
     `prune → quantize · 50 % pruned · 8 bits · SQNR 38.2 dB (random weights) · 0.4 % saturated · 4.0x smaller`, then
-    without the saturated share, the size, the names of the passes and the bits, then with the number of passes alone.
+    without the saturated share, the size, the names of the passes and the bits. The shortest form tells what the passes
+    did to the parameters, `LoRA rank 8 · 1.2 % trainable`, or else their number.
     """
     summary, steps = transform["summary"], steps_text(transform)
     [error, *saturated] = _error_parts(transform) or [""]
     problem, ratio, bits = _problem_text(transform), "".join(_size_ratio_parts(summary)), "".join(_bits_parts(summary))
     failed = problem and "⚠ failed"
     count = format_count(len(transform["steps"]), "pass", "passes")
-    effects = [text.removeprefix("LoRA ") for text in effect_texts(transform["summary"])]
+    done = effect_texts(transform["summary"])
+    effects = [text.removeprefix("LoRA ") for text in done]
+    brief = error.removeprefix("SQNR ")
+    narrow = [(count, *effects, bits, error, failed), (*done, error, failed), (*done, brief, failed), (*done, failed)]
+    if not effects:
+        narrow = [(steps, error, failed), (steps, brief, failed), (count, error, failed), (count, failed)]
     forms = (
         (steps, *effects, bits, error, *saturated, ratio, problem), (steps, *effects, bits, error, ratio, problem),
-        (steps, *effects, bits, error, failed), *([(count, *effects, bits, error, failed)] if effects else []),
-        (steps, bits, error, failed), (steps, error, failed), (count, error, failed), (count, failed),
+        (steps, *effects, bits, error, failed), *narrow,
     )  # fmt: skip
     return tuple(dict.fromkeys(" · ".join(part for part in parts if part) for parts in forms))
 

@@ -71,6 +71,23 @@ def test_the_lens_tells_what_is_known_and_nothing_else(transform, text):
     assert lens_texts(transform)[0] == text
 
 
+LORA = {"ranks": [8], "trainable": [124_000_000, 1_500_000], "parameters": [124_000_000, 125_000_000]}
+
+
+@pytest.mark.parametrize(
+    ("transform", "narrow", "text"),
+    [
+        (told(step("insert_lora_adapter"), summary={**FLOAT, **LORA}), 37, "LoRA rank 8 · 1.2 % trainable"),
+        (told(step("prune"), summary={**FLOAT, "sparsity": 0.5}), 38, "50 % pruned · 38.2 dB (random weights)"),
+        (told(step("prune"), summary={**FLOAT, "sparsity": 0.5}), 37, "50 % pruned"),
+        (told(), 37, "quantize · 38.2 dB (random weights)"),
+        (told(problem="b: no weights", failed=0, **NEVER), 20, "quantize · ⚠ failed"),
+    ],
+)
+def test_a_narrow_lens_keeps_what_a_pass_did_and_then_its_error(transform, narrow, text):
+    assert next(each for each in lens_texts(transform) if len(each) <= narrow) == text
+
+
 def test_a_long_problem_is_cut_in_the_lens():
     assert lens_texts(told(problem="x" * 200))[0].endswith(f"⚠ {'x' * 59}…")
 
@@ -81,6 +98,12 @@ def shown(transform, facts=("fixed(8,4)", 31.5, 0.25, None, 0.125), dtype="fixed
     one = snapshot({}).with_transforms({0: Transform.from_wire({**transform, "rows": [[], []], "nodes": nodes})})
     value = ValueView([dtype, *HIDDEN[1:]], "GPT", 1, (), (one, 0), HIDDEN if dtype != "f32" else None)
     return describe_site(site(value), {"GPT": {**MODEL, "transform": transform}})
+
+
+def test_runs_with_other_formats_tell_all_of_them_and_no_error_of_one():
+    facts = table(shown(told(), dtype="fixed(8,4)|f32"))
+    assert facts["number format"] == "`fixed(8,4)` or `float32`, by run"
+    assert "error" not in facts
 
 
 def test_a_value_tells_its_format_error_and_size_before_and_after():

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import MaseGraph, passes
+from mase_server.passes.sparsity import zeros_of_pruned
 from tests.ir.models import bert_inputs, bert_tiny, node_named
 
 INT8 = {
@@ -258,9 +259,7 @@ def test_by_name_takes_nodes_and_modules():
     _, found = quantised(Layers(), {"ids": torch.arange(4)[None]}, **pass_args)
     assert found == {
         "quantised": {"block_0": "fixed(8,4)", "head": "log(8)"},
-        "left": dict.fromkeys(
-            ("table", "block_1", "block_2"), "not quantised: no key names it, and there is no default"
-        ),
+        "left": dict.fromkeys(("table", "block_1", "block_2"), "not quantised: it was given no format"),
         "unused": ["nothing"],
         "calibrated": None,
     }
@@ -409,3 +408,18 @@ def test_each_operator_that_is_left_tells_its_own_reason():
         "exp": "its configuration, exp, leaves it as it is",
         "sqrt": "sqrt is only rounded if a key names it",
     }
+
+
+def test_a_pruned_weight_is_masked_and_then_rounded_once():
+    """The mask is no value of the model: neither it nor the product with it has a format of its own."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval(), torch.randn(2, 8)
+    graph, _ = passes.prune_transform_pass(MaseGraph(model, {"input": x}), {"weight": {"sparsity": 0.5}})
+    graph, told = passes.quantize_transform_pass(graph, {"by": "type", "linear": {"config": INT8}})
+    assert list(told["quantised"]) == ["_0"]
+    assert not [name for name in told["left"] if "mul" in name]
+    taken = model[0].weight.abs() <= model[0].weight.abs().flatten().kthvalue(32).values
+    masked = weight(model[0].weight * ~taken)
+    expected = F.relu(data(F.linear(data(x), masked, bias(model[0].bias))))
+    assert torch.equal(graph.module(x), expected)
+    assert zeros_of_pruned(graph)[node_named(graph, "_0")].share == 0.5

@@ -18,6 +18,7 @@ from mase_server.ops.table import NAMES
 from mase_server.ops.types import TensorType
 from mase_server.passes.declaration import Selection, path_of
 from mase_server.passes.granularity import lower_granularity_transform_pass
+from mase_server.passes.weighted import is_mask
 from mase_server.suggestions import suggest
 
 #: Operators that compute, and so are quantised by a default configuration.
@@ -106,8 +107,8 @@ class Chooser:
 
     def of(self, node: fx.Node) -> Config | None:
         """The configuration of a node; None to leave it as it is."""
-        if node.op not in ("call_function", "call_method", "call_module"):
-            return None
+        if node.op not in ("call_function", "call_method", "call_module") or is_mask(node):
+            return None  # a masked weight is rounded once, where it is used
         operator = operator_of(node, self.model)
         key = _FINDERS[self.way](self, node, operator)
         if key is not None:
@@ -122,7 +123,7 @@ class Chooser:
         if key is not None:
             return f"its configuration, {key}, leaves it as it is"
         if self.default is None and self.way != "scope":
-            return "no key names it, and there is no default"
+            return "it was given no format"
         return "no scope holds it" if operator in COMPUTES else f"{operator} is only rounded if a key names it"
 
     @property
