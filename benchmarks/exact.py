@@ -36,7 +36,7 @@ STALLS = 40
 #: What every design is tried with beside the plain run.
 TRIALS = ("stalls", "late", "reset")
 COLUMNS = (
-    "network", "budget", "multipliers", "vectors", "wrong", *(f"wrong, {name}" for name in TRIALS), "cycles a vector",
+    "network", "budget", "multipliers", "vectors", "wrong", *(f"wrong, {name}" for name in TRIALS), "cycles per vector",
     "estimate", "latency", "estimate", "build s", "run s",
 )  # fmt: skip
 _FEW = 5

@@ -123,7 +123,7 @@ FIGURES: Mapping[str, Figure] = {
     "peers/lines": Figure("its lines of Verilog", "lines"),
     "peers/luts": Figure("its four-input tables by Yosys, ECP5", ""),
     "peers/multipliers": Figure("its 18-bit multipliers by Yosys", ""),
-    "peers/interval": Figure("cycles a vector", "cycles", 135),
+    "peers/interval": Figure("cycles per vector", "cycles", 135),
     "peers/latency": Figure("cycles to the first result", "cycles"),
     "exact/wrong": Figure("numbers of whole networks that differ, all trials", "", 0),
     "rpc/rest/p50": Figure("nodeAt, 16 clients, 200 a second, editor at rest, p50", "ms", 0.5),

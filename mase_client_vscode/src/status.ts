@@ -187,8 +187,8 @@ function tooltip(
   }
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
   if (slow !== undefined) text.appendText(`Slow: ${slow}`).appendMarkdown('\n\n');
-  if (trace?.stale) text.appendMarkdown('The hints shown are those of the last text that could be traced.\n\n');
-  if (unsaved) text.appendMarkdown('The text is not saved. The shapes are those of the saved text; the next save brings new ones.\n\n');
+  if (trace?.stale) text.appendMarkdown('MASE could not trace the present text: the hints are those of the last text that it could trace.\n\n');
+  if (unsaved) text.appendMarkdown('The text is not saved. The shapes are those of the saved text; save to update them.\n\n');
   text.appendText(environment).appendMarkdown('\n\n');
   for (const [model, steps] of Object.entries(pipelines)) {
     text.appendText(`Passes on ${model}: ${steps.join('; ')}`).appendMarkdown('\n\n');

@@ -26,8 +26,8 @@ print(json.dumps({"version": mase_server.__version__, "source": source, "complet
 
 /** Why the extension's server is used instead; undefined for the user's own checkout, and for a release that is as new. */
 export function objection(installed: Installed, brought: string): string | undefined {
-  if (!installed.source && compare(installed.version, brought) < 0) return `newer than the ${installed.version}`;
-  return installed.complete ? undefined : `with packages that lack beside the ${installed.version}`;
+  if (!installed.source && compare(installed.version, brought) < 0) return `newer than the installed ${installed.version}`;
+  return installed.complete ? undefined : `because packages are missing beside the installed ${installed.version}`;
 }
 
 /** Negative if `a` is older than `b`. Only releases are compared: 0.2.0rc1 counts as 0.2.0. */

@@ -18,7 +18,7 @@ test('what follows a release makes it no other one', () => {
 const against = (version: string, { source = false, complete = true } = {}) => objection({ version, source, complete }, '0.10.0');
 
 test('an installed server is used if it is as new as the one that the extension brings', () => {
-  assert.equal(against('0.9.9'), 'newer than the 0.9.9');
+  assert.equal(against('0.9.9'), 'newer than the installed 0.9.9');
   assert.equal(against('0.10.0'), undefined);
   assert.equal(against('0.11.0'), undefined);
 });
@@ -28,13 +28,13 @@ test("one's own checkout is used however old it is", () => {
 });
 
 test('a server without the packages that it needs is not used', () => {
-  assert.equal(against('0.11.0', { complete: false }), 'with packages that lack beside the 0.11.0');
-  assert.equal(against('0.0.1', { source: true, complete: false }), 'with packages that lack beside the 0.0.1');
+  assert.equal(against('0.11.0', { complete: false }), 'because packages are missing beside the installed 0.11.0');
+  assert.equal(against('0.0.1', { source: true, complete: false }), 'because packages are missing beside the installed 0.0.1');
 });
 
 test('a version that is none is older than all others', () => {
-  assert.equal(against(''), 'newer than the ');
-  assert.equal(against('unknown'), 'newer than the unknown');
+  assert.equal(against(''), 'newer than the installed ');
+  assert.equal(against('unknown'), 'newer than the installed unknown');
 });
 
 test('the version is read from the text of the package', () => {

@@ -21,7 +21,7 @@ _STACK = "(most recent call first):"
 _NEXT = "It is not traced again until the file changes or a retrace is asked for."
 #: code -> the next step; the key with " in" applies if it happened inside a function.
 _STEPS = {
-    "time-limit": "If it only needs longer, raise the setting mase.limits.seconds. ",
+    "time-limit": "If it only needs more time, raise the setting mase.limits.seconds. ",
     "memory-limit": "If it only needs more, raise the setting mase.limits.memory. ",
     "process-limit": "Start fewer, or none while the file is imported and a model is built or run. ",
     "exited": 'If no model needs it, put it under `if __name__ == "__main__":`. ',

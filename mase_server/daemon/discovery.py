@@ -63,7 +63,7 @@ _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "Grap
 _BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"})
 _HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")
 _AGAIN = "The file is traced again as soon as it can be read."
-_NO_NOTEBOOK = f"This is no notebook of format 4: it has no cells that can be read. {_AGAIN}"
+_NO_NOTEBOOK = f"This is not a notebook of format 4: it has no readable cells. {_AGAIN}"
 _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
 
 
@@ -134,7 +134,7 @@ def discover_model(path: str, source: bytes) -> Discovery:
 def _find_text_problem(path: str, source: bytes) -> Problem | None:
     """The problem at the first byte that is not valid text; None if all are."""
     if b"\0" in source:
-        return Problem(path, 1, 0, 2, 0, "error", "not-text", f"This is no text but a binary file. {_AGAIN}")
+        return Problem(path, 1, 0, 2, 0, "error", "not-text", f"This is a binary file, not text. {_AGAIN}")
     try:
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
     except SyntaxError as error:
@@ -154,7 +154,7 @@ def _make_encoding_problem(path: str, source: bytes, error: UnicodeDecodeError) 
     line = source.count(b"\n", 0, error.start) + 1
     before = source[source.rfind(b"\n", 0, error.start) + 1 : error.start].decode(error.encoding, "replace")
     text = (
-        f"The byte 0x{source[error.start]:02x} here is no {error.encoding.upper()}. "
+        f"The byte 0x{source[error.start]:02x} here is not valid {error.encoding.upper()}. "
         "Save the file as UTF-8, or name its encoding in the first line: `# -*- coding: latin-1 -*-`."
     )
     return Problem(path, line, len(before), line, len(before) + 1, "error", "unknown-encoding", text)

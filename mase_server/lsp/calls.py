@@ -64,12 +64,12 @@ def model_of(ls: Server, given: Any) -> dict[str, str]:
     path = ls.path_of(named)
     known = {model.title: model.snapshot.path for model in reversed(models_of(ls, path))}
     if not known:
-        raise JsonRpcInvalidParams(f"no model is known of {path}: open it, and wait until its shapes are there")
+        raise JsonRpcInvalidParams(f"{path} has no model yet: open it, and wait until its shapes are shown")
     view = ls.daemon.store.view(path)
     first = view.picked if view is not None and view.picked in known else list(known)[-1]
     title = reveal(str(asked.get("model") or first))
     if title not in known:
-        raise JsonRpcInvalidParams(f"no model {title!r} is known of {path}; there is {', '.join(reversed(known))}")
+        raise JsonRpcInvalidParams(f"{path} has no model {title!r}; it has {', '.join(reversed(known))}")
     return {"path": known[title], "model": title}
 
 
@@ -118,7 +118,7 @@ async def ask_person(
     An empty list of answers is an error, because users cannot type text here.
     """
     if not answers:
-        raise JsonRpcInvalidParams(f"{question}: give it with the command, {{'arguments': {{...}}}}")
+        raise JsonRpcInvalidParams(f"{question} Answer it in the command: {{'arguments': {{...}}}}")
     titles = {reveal(answer): answer for answer in answers}
     params = lsp.ShowMessageRequestParams(kind, question, [lsp.MessageActionItem(title) for title in titles])
     answer = await ls.window_show_message_request_async(params)

@@ -70,7 +70,7 @@ async def pick_root(ls: Server, uri: Any, root: Any = None) -> None:
 async def _ask_for_root(ls: Server, path: str) -> None:
     view = ls.daemon.store.view(path)
     roots = [model.title for model in view.roots()] if view is not None else []
-    question = f"Several models show shapes in {reveal(Path(path).name)}. Show which?"
+    question = f"Several models show shapes in {reveal(Path(path).name)}. Which one should be shown?"
     answer = await ask_person(ls, question, [*roots, ALL_ROOTS])
     if answer is not None:
         ls.daemon.pick(path, answer if answer in roots else None)

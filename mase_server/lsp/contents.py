@@ -67,7 +67,7 @@ class Contents:
         """The text of a document that a client shows; the document is kept up to date from now on."""
         source = self._source_of_uri(uri)
         if source is None:
-            return f"# {uri} names no document of this server.\n"
+            return f"# This server has no document {uri}.\n"
         self._follow_document(uri, source)
         return await source.text(uri)
 
@@ -224,7 +224,7 @@ class Graphs:
     async def text(self, uri: str) -> str:
         """The graph as Python; if it is not available, its last text, or a comment that says why."""
         graph = self.graph(uri)
-        return f"# {uri} names no graph.\n" if graph is None else await self._fetch_text(graph)
+        return f"# {uri} is not the address of a graph.\n" if graph is None else await self._fetch_text(graph)
 
     async def show_difference(self, path: str, model: str) -> dict[str, str]:
         """{"uri", "text"} of the passes' changes as a unified diff; the client shows it, if it can."""

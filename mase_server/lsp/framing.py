@@ -117,10 +117,10 @@ async def _read_length(reader: ByteReader) -> int | None:
                 raise FrameError("The headers have no Content-Length. The stream ends.", fatal=True)
             return size
         if (found := _HEADER.fullmatch(line)) is None:
-            raise FrameError(f"{_quote_bytes(line)} is no header. The stream ends.", fatal=True)
+            raise FrameError(f"{_quote_bytes(line)} is not a header. The stream ends.", fatal=True)
         if found[1].lower() == b"content-length":
             if not _LENGTH.fullmatch(found[2]) or size not in (None, int(found[2])):
-                raise FrameError(f"{_quote_bytes(line)} is no length of a message. The stream ends.", fatal=True)
+                raise FrameError(f"{_quote_bytes(line)} is not a valid message length. The stream ends.", fatal=True)
             size = int(found[2])
 
 
@@ -128,16 +128,16 @@ def _parse_message(body: bytes) -> RawMessage:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FrameError(f"The body {_quote_bytes(body)} is no JSON: {error}.") from None
+        raise FrameError(f"The body {_quote_bytes(body)} is not JSON: {error}.") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise FrameError(f"{_quote_bytes(body)} is no message of JSON-RPC 2.0.", code=ErrorCodes.InvalidRequest)
+        raise FrameError(f"{_quote_bytes(body)} is not a JSON-RPC 2.0 message.", code=ErrorCodes.InvalidRequest)
     ident = message.get("id")
     if ident is not None and (isinstance(ident, bool) or not isinstance(ident, int | str)):
         raise FrameError(
-            f"{_quote_bytes(body)} has an id that is no integer and no string.", code=ErrorCodes.InvalidRequest
+            f"{_quote_bytes(body)} has an id that is neither an integer nor a string.", code=ErrorCodes.InvalidRequest
         )
     if "method" in message and not isinstance(message["method"], str):
-        told = f"{_quote_bytes(body)} has a method that is no string."
+        told = f"{_quote_bytes(body)} has a method that is not a string."
         raise FrameError(told, code=ErrorCodes.InvalidRequest, ident=ident)
     return message
 

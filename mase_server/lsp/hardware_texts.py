@@ -41,7 +41,7 @@ def lens_texts(emission: Emission) -> tuple[str, ...]:
 
 
 def totals_text(emission: Emission) -> str:
-    """`52 multipliers · ... · 128 cycles a sample · latency 412 · slowest: fc1 · random weights (seed 0)`."""
+    """`52 multipliers · ... · 128 cycles per sample · latency 412 · slowest: fc1 · random weights (seed 0)`."""
     told, totals = emission.told, emission.told["totals"]
     slowest = [f"slowest: {_list_first_names(totals['bottlenecks'], _MOST)}"] if totals.get("bottlenecks") else []
     figures = _of_rest(told, [*_cost_parts(totals), *_pace_parts(totals, "interval")])
@@ -50,7 +50,7 @@ def totals_text(emission: Emission) -> str:
 
 
 def operation_text(operation: Mapping[str, Any]) -> str:
-    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles a sample · latency 20`; zero parts are left out."""
+    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles per sample · latency 20`; zero parts are left out."""
     estimate = operation["estimate"]
     return " · ".join([*_cost_parts(estimate), *_pace_parts(estimate, "cycles")])
 
@@ -81,7 +81,7 @@ def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
 
 
 def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> str:
-    """`fc1 · net.py:12 · 64 multipliers · 128 cycles a sample`. place: (path, line from 1); None for notebooks.
+    """`fc1 · net.py:12 · 64 multipliers · 128 cycles per sample`. place: (path, line from 1); None for notebooks.
 
     A notebook's lines are counted through all its cells, and no editor shows such numbers.
     """
@@ -93,7 +93,7 @@ def source_text(operation: Mapping[str, Any], place: tuple[str, int] | None) -> 
 
 
 def simulation_text(title: str, told: Mapping[str, Any], emitted: Mapping[str, Any] | None) -> str:
-    """`Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 410)`.
+    """`Net: 100 vectors, 0 mismatches, 128.0 cycles per vector (estimate 128), latency 412 cycles (estimate 410)`.
 
     told: as in `building.SIMULATION_KEYS`.  emitted: the simulated hardware as in `building.EMISSION_KEYS`; None if
     unknown. The text says so if only a part of the model was simulated, or nodes are missing.
@@ -107,7 +107,7 @@ def simulation_text(title: str, told: Mapping[str, Any], emitted: Mapping[str, A
         return f"{what}: the simulation {told['status']}. {_shorten_refusal(_last_line(told['log']))}".rstrip()
     parts = [f"{format_count(told['vectors'], 'vector')}, {_mismatches_text(told)}"]
     if told["cycles_per_vector"] is not None:
-        parts.append(f"{told['cycles_per_vector']:,.1f} cycles a vector{_estimate_text(totals, 'interval')}")
+        parts.append(f"{told['cycles_per_vector']:,.1f} cycles per vector{_estimate_text(totals, 'interval')}")
     parts.append(f"latency {format_count(told['latency'], 'cycle')}{_estimate_text(totals, 'latency')}")
     return f"{what}: {', '.join(parts)}{_first_mismatch_text(told['first'])}"
 
@@ -156,7 +156,7 @@ def _cost_parts(figures: Mapping[str, Any]) -> Iterator[str]:
 def _pace_parts(figures: Mapping[str, Any], cycles: str) -> Iterator[str]:
     """Cycles a sample, under that key, and latency, as far as they are known."""
     if figures.get(cycles):
-        yield f"{format_count(figures[cycles], 'cycle')} a sample"
+        yield f"{format_count(figures[cycles], 'cycle')} per sample"
     if figures.get("latency"):
         yield f"latency {figures['latency']:,}"
 

@@ -144,9 +144,9 @@ SOURCES = {
     "comment": "from a `# mase:` comment",
     "option": "from an option",
     "settings": "from the settings",
-    "main": "as the file's own run gives them",
-    "instance": "as a variable of the file holds it",
-    "usage": "**assumed**: as it is made elsewhere",
+    "main": "as the file itself calls it",
+    "instance": "from a variable of the file",
+    "usage": "**assumed**: from code that constructs it",
     "search": "**assumed**: found by search",
     "default": "the defaults",
 }

@@ -53,7 +53,7 @@ async def write_inputs(ls: Server, given: Any = None) -> bool:
     target, asked = model_of(ls, given), as_map(given)
     name, text = str(asked.get("set") or ""), one_line(str(asked.get("text") or ""))
     if name and not _NAME.fullmatch(name):
-        raise JsonRpcInvalidParams(f"{name!r} is no name for inputs: use letters, digits, blanks and `_ . + -`")
+        raise JsonRpcInvalidParams(f"{name!r} cannot name a set of inputs: use letters, digits, blanks and `_ . + -`")
     model = _find_model_view(ls, target)
     page = ls.page_at(model.path, model.snapshot.sha256)
     what = f"{'Write' if text else 'Remove'} the inputs of {target['model']}"
@@ -62,9 +62,7 @@ async def write_inputs(ls: Server, given: Any = None) -> bool:
         edits = list(edits_for_input_set(page, model, name, text))
         edit = workspace_edit(ls, {"title": what, "preferred": False, "edits": edits}, page)
     if edit is None:
-        raise JsonRpcInvalidParams(
-            f"The lines around {target['model']} were edited since they were traced: save first."
-        )
+        raise JsonRpcInvalidParams(f"The lines around {target['model']} have changed since the trace: save first.")
     answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(edit, label=what))
     if answer.applied:
         used = name if text and (name or model.sets) else None
@@ -106,7 +104,7 @@ def _find_model_view(ls: Server, target: dict[str, str]) -> ModelView:
     snapshot = ls.daemon.store.snapshot(target["path"])
     found = [] if snapshot is None else [each for each in snapshot.all_models() if each.title == target["model"]]
     if not found:
-        raise JsonRpcInvalidParams(f"{target['model']} is not shown any more: wait until it is traced")
+        raise JsonRpcInvalidParams(f"{target['model']} is no longer shown: wait until it is traced")
     return found[0]
 
 

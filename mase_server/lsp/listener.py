@@ -241,7 +241,7 @@ class History:
         if now:
             self._failures[status.path] = now
         elif before and status.state == "ready":
-            self.tell_file(lsp.MessageType.Info, status.path, "the failures told above are gone.")
+            self.tell_file(lsp.MessageType.Info, status.path, "the failures reported above are gone.")
 
     def _list_failures(self, status: Status) -> Iterator[tuple[lsp.MessageType, str]]:
         """Each model that is not shown, then the other errors and warnings: the place, the reason, the step."""

@@ -110,7 +110,7 @@ class Verilog:
         """SystemVerilog, or a comment that says why there is none."""
         sheet = self.sheet(uri)
         if sheet is None:
-            return f"// {uri} names no hardware.\n"
+            return f"// {uri} is not the address of hardware.\n"
         return await asyncio.to_thread(component_text, sheet.component) if sheet.component else self._top_text(sheet)
 
     def _top_text(self, sheet: Sheet) -> str:

@@ -233,7 +233,7 @@ def _line_range(line: int) -> lsp.Range:
 #: The name of this form, in the place of a pass's name.
 FORM = "emitVerilog"
 _PACE = "How fast should the hardware of {model} be?"
-_EVERY = "One multiplier a layer"
+_EVERY = "One multiplier per layer"
 _BUDGETS = (16, 64, 256, 1024)
 
 ARGUMENTS = (
@@ -251,17 +251,20 @@ ARGUMENTS = (
     Argument(
         "multipliers",
         "integer",
-        "a maximum, for the highest speed with so many; without it, one for each layer",
+        "the maximum number; the design is as fast as they allow. Empty: one for each layer",
         minimum=1,
     ),
     Argument(
-        "interval", "integer", "the cycles from one sample to the next, with as few multipliers as possible", minimum=1
+        "interval",
+        "integer",
+        "the maximum number of cycles from one sample to the next, with as few multipliers as possible",
+        minimum=1,
     ),
     Argument(
-        "max_multipliers", "integer", "the most multipliers; no Verilog is made for a design with more", minimum=1
+        "max_multipliers", "integer", "the maximum number of multipliers; a larger design is only estimated", minimum=1
     ),
     Argument(
-        "max_memory_bits", "integer", "the most bits of memory; no Verilog is made for a design with more", minimum=1
+        "max_memory_bits", "integer", "the maximum number of memory bits; a larger design is only estimated", minimum=1
     ),
     Argument("scope", "text", "the path of a module or the name of a node to build alone; empty for the whole model"),
 )

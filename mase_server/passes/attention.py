@@ -31,7 +31,7 @@ _WAYS = ("sdpa", "eager")
 
 @transform(
     "Swap how attention is computed",
-    arguments=(Argument("to", "choice", "one operator, or written out", "sdpa", choices=_WAYS),),
+    arguments=(Argument("to", "choice", "one operator, or its steps written out", "sdpa", choices=_WAYS),),
     selects=True,
 )
 def attention_swap_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:

@@ -206,7 +206,7 @@ DATA = Argument(
     "data to run the model on: a file of tensors (.pt, .npz, .npy, .safetensors), or a function that gives batches, "
     'written "module:function" or "file.py:function"; the example inputs, or random ones, without it',
 )
-SAMPLES = Argument("samples", "integer", "the most batches; without data, 1", minimum=1)
+SAMPLES = Argument("samples", "integer", "the maximum number of batches; 1 without data", minimum=1)
 
 
 # Batches in files: tensors, and nothing that runs code.

@@ -115,7 +115,7 @@ Need = Literal["weights", "data", "metadata"]
 PassFunction = Callable[..., Result]
 
 #: The further argument of passes that select.
-ONLY = Argument("only", "texts", "names of nodes, or paths of modules, which cover all below; everything without it")
+ONLY = Argument("only", "texts", "nodes by name, or modules by path with everything in them; empty: the whole model")
 
 
 @dataclass(frozen=True, slots=True)

@@ -389,7 +389,11 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType({"original": None, "data": None,
 
 @analysis(
     "Measure the error against the original",
-    arguments=(DATA, SAMPLES, Argument("local", "boolean", "also the error that each node adds by itself", False)),
+    arguments=(
+        DATA,
+        SAMPLES,
+        Argument("local", "boolean", "also measure the error that each node adds by itself", False),
+    ),
     needs={"weights", "data"},
 )
 def measure_error_analysis_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:

@@ -37,14 +37,16 @@ _OPTIONS = ("damping", "block", "act_order")
     "Round weights on data (GPTQ)",
     arguments=(
         Argument(
-            "by", "choice", "how the other keys select: by operator type, by name or by pattern", "type", choices=WAYS
+            "by", "choice", "what the other names refer to: operator types, names or patterns", "type", choices=WAYS
         ),
-        Argument("default", "format", "of all weights that no other key names"),
+        Argument("default", "format", "the format of all other weights"),
         DATA,
         SAMPLES,
-        Argument("damping", "number", "share of the Hessian's mean diagonal that is added to it", 0.01, minimum=0),
-        Argument("block", "integer", "columns that are finished before the others are updated", 128, minimum=1),
-        Argument("act_order", "boolean", "the columns that matter most go first", False),
+        Argument(
+            "damping", "number", "this share of the Hessian's mean diagonal is added to its diagonal", 0.01, minimum=0
+        ),
+        Argument("block", "integer", "columns that are rounded before the others are updated", 128, minimum=1),
+        Argument("act_order", "boolean", "round the most important columns first", False),
     ),
     others=Argument("", "format", "the format, or MASE's configuration, of an operator, node, expression or scope"),
     needs={"weights", "data"},

@@ -105,8 +105,8 @@ _ADD_HARDWARE_METADATA_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     "Add the hardware of nodes",
     arguments=(
         Argument("max_parallelism", "texts", "elements per beat, innermost dimension first, e.g. 4,2"),
-        Argument("multipliers", "integer", "the most multipliers, for a graph in fixed point", minimum=1),
-        Argument("interval", "integer", "the most cycles from one sample to the next", minimum=1),
+        Argument("multipliers", "integer", "the maximum number of multipliers, for a graph in fixed point", minimum=1),
+        Argument("interval", "integer", "the maximum number of cycles from one sample to the next", minimum=1),
     ),
     needs={"metadata"},
     menu=False,

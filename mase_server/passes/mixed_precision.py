@@ -52,13 +52,24 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
 @transform(
     "Search a format for each layer",
     arguments=(
-        Argument("bits", "number", "greatest average width; the error is made small", minimum=1, maximum=64),
-        Argument("sqnr", "number", "least dB of the outputs; the bits are made few"),
-        Argument("formats", "texts", "formats to choose from", list(FORMATS)),
         Argument(
-            "calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS
+            "bits",
+            "number",
+            "maximum average width; the pass then makes the error as small as it can",
+            minimum=1,
+            maximum=64,
         ),
-        Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
+        Argument("sqnr", "number", "minimum SQNR of the outputs in dB; the pass then uses as few bits as it can"),
+        Argument("formats", "texts", "formats to choose from", list(FORMATS)),
+        Argument("calibrate", "choice", "how data determine a parameter that is `auto`", "mse", choices=METHODS),
+        Argument(
+            "percentile",
+            "number",
+            "the percentage of the values that the format must hold",
+            99.9,
+            minimum=50,
+            maximum=100,
+        ),
         DATA,
         SAMPLES,
     ),

@@ -35,11 +35,11 @@ from mase_server.tracing.recording.values import fields_of
         Argument(
             "by",
             "choice",
-            "how the other keys select: by operator type, by name or by pattern",
+            "what the other names refer to: operator types, names or patterns",
             "type",
             choices=("type", "name", "regex_name"),
         ),
-        Argument("default", "format", "of all layers that compute and that no other key names"),
+        Argument("default", "format", "the format of all other layers that compute"),
         Argument("gptq", "boolean", "choose weights on the example inputs, as gptq does", False),
     ),
     others=Argument("", "format", "the format, or MASE's configuration, of an operator, layer or expression"),

@@ -282,14 +282,16 @@ _USUAL: Mapping[str, Any] = {"range_min_max": {}, "variance_online": {}, "abs_me
 @analysis(
     "Gather statistics of weights and activations",
     arguments=(
-        Argument("by", "choice", "what the two lists of nodes contain", "regex_name", choices=tuple(_BY)),
-        Argument("target_weight_nodes", "texts", "nodes whose parameters are profiled", [".*"]),
+        Argument(
+            "by", "choice", "what the two lists contain: types, names or patterns", "regex_name", choices=tuple(_BY)
+        ),
+        Argument("target_weight_nodes", "texts", "the nodes whose parameters are profiled", [".*"]),
         Argument("target_activation_nodes", "texts", "nodes whose inputs are profiled", [".*"]),
         Argument("weight_statistics", "map", _WHICH, _USUAL),
         Argument("activation_statistics", "map", _WHICH, _USUAL),
-        Argument("profile_output_activation", "boolean", "of results, too", False),
+        Argument("profile_output_activation", "boolean", "profile results, too", False),
         DATA,
-        Argument("num_samples", "integer", "samples that the model runs on", 1, minimum=1),
+        Argument("num_samples", "integer", "the number of samples", 1, minimum=1),
     ),
     needs={"weights", "data", "metadata"},
     selects=True,

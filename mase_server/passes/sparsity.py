@@ -252,7 +252,7 @@ class Movement:
         DATA,
         SAMPLES,
         Argument("loss", "text", 'a function of outputs and batch that gives a scalar, "file.py:function"'),
-        Argument("learning_rate", "number", "of plain gradient descent", 0.01, minimum=0),
+        Argument("learning_rate", "number", "the step size of plain gradient descent", 0.01, minimum=0),
         Argument("steps", "integer", "steps of training", 10, minimum=1),
         Argument("checkpoints", "texts", "files of state dicts of a training, in order, instead of training here"),
     ),

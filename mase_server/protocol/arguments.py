@@ -126,7 +126,7 @@ READERS: Mapping[str, Reader] = {
     "text": Reader("a text", _convert_text),
     "choice": Reader("a choice", _convert_text),
     "format": Reader("a number format such as fixed(8,4)", _convert_format),
-    "texts": Reader("texts with commas between", _convert_texts),
+    "texts": Reader("texts, separated by commas", _convert_texts),
     "map": Reader("a map such as {'name': 1}", _convert_map),
     "file": Reader("the path of a file", _convert_text),
     "value": Reader("a value", _convert_value),

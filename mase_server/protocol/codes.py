@@ -187,7 +187,7 @@ CODES: dict[str, tuple[str, str]] = {
     "time-limit": (
         "Importing and tracing took longer than allowed and was stopped at the marked line, or before the marked "
         "class and those after it were made.",
-        "If it only needs longer, raise the setting `mase.limits.seconds`; turn `mase.runMain` off to leave the "
+        "If it only needs more time, raise the setting `mase.limits.seconds`; turn `mase.runMain` off to leave the "
         "file's own run out.",
     ),
     "torch-too-old": (

@@ -91,7 +91,7 @@ def test_a_simulation_is_reported(mase, net):
     assert done.returncode == 0, done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("simulation: ")]
     assert line.startswith("simulation: equal; 50 vectors, 0 mismatches, ")
-    assert "cycles a vector, latency " in line
+    assert "cycles per vector, latency " in line
     assert "written: " not in done.stdout
 
 
@@ -214,7 +214,7 @@ def test_no_layer_is_offered_that_would_be_refused_as_well(mase, net):
     words = ("--multipliers", 16, "--max-multipliers", 8, "--format", "json")
     told = json.loads(mase("verilog", net, *words, cwd=net.parent).stdout)
     assert told["scopes"] == []
-    assert told["refusal"].endswith("Raise the ceiling")
+    assert told["refusal"].endswith("Raise the limit")
     assert mase("verilog", net, "--scope", "a", *words, cwd=net.parent).returncode == 2
 
 
@@ -222,7 +222,7 @@ def test_where_each_layer_is_too_large_no_part_is_offered(mase, net):
     words = ("--multipliers", 16, "--max-memory-bits", 1, "--format", "json")
     told = json.loads(mase("verilog", net, *words, cwd=net.parent).stdout)
     assert told["scopes"] == []
-    assert told["refusal"].endswith("Raise the ceiling")
+    assert told["refusal"].endswith("Raise the limit")
 
 
 def test_one_layer_can_be_built_alone(mase, net):

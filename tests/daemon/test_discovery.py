@@ -91,7 +91,7 @@ def test_what_the_parser_gives_up_on_is_a_problem_too(source):
 def test_a_binary_file_is_called_one():
     problem = discover_model("/w/f.py", b"x = 1\n\0\xff").problem
     assert (problem.code, problem.line) == ("not-text", 1)
-    assert problem.message.startswith("This is no text but a binary file.")
+    assert problem.message.startswith("This is a binary file, not text.")
 
 
 @pytest.mark.parametrize("head", ["", "# coding: ascii\n", "# coding: utf-8\n"])

@@ -87,7 +87,7 @@ def test_each_folder_has_its_own_python_and_another_choice_restarts_workers_alon
     window.status.hover()
     card = window.page.locator(".monaco-hover:visible")
     expect(card).to_contain_text(f"Python: {pythons[1]}", timeout=PATIENCE_MS)
-    expect(card).to_contain_text(f"of the extension; newer than the 0.0.9 of {pythons[0]}")
+    expect(card).to_contain_text(f"of the extension; newer than the installed 0.0.9 of {pythons[0]}")
     window.picture("two-folders")
     choose(tmp_path / "second", pythons[0])
     window.expect_line("y: f32[B, 16] = self.fc(x)")

@@ -269,7 +269,7 @@ def test_weights_thick_edges_and_the_map_beside_a_long_line_in_one_group_with_th
     figures = dict(zip(weight.locator("dt").all_inner_texts(), weight.locator("dd").all_inner_texts(), strict=True))
     told = {"Count": "32", "Mean": "1", "Std": f"{values.std():.3g}", "Min": "-1", "Max": "3", "Zeros": "0 %"}
     assert figures == told
-    expect(bias).to_contain_text("Random: no file that the model loads gives its values.")
+    expect(bias).to_contain_text("Random: the model loads no file that has its values.")
 
     # Edges that are as thick as their bytes ask, and a map of what is out of sight.
     graph.page.get_by_role("button", name="Thicker edges for more bytes").click()

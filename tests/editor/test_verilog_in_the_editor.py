@@ -75,7 +75,7 @@ def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Win
     window.command("MASE: Simulate the Verilog")
     notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
     notice.wait_for(timeout=SIMULATION_MS)
-    told = re.compile(r"MLP: 100 vectors, 0 mismatches, [\d,.]+ cycles a vector \(estimate 2,048\)")
+    told = re.compile(r"MLP: 100 vectors, 0 mismatches, [\d,.]+ cycles per vector \(estimate 2,048\)")
     expect(notice).to_contain_text(told)
     window.picture("verilog-simulated")
     window.command("MASE: Close the Verilog")

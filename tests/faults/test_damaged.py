@@ -96,7 +96,7 @@ async def test_a_damaged_notebook_is_told_and_traced_again_once_it_is_whole(stan
     assert await stand.editor.end_state(path) == "ready"
     path.write_bytes(DAMAGE[damage](whole))
     told = await stand.editor.expect("mase/status", lambda one: one.uri == path.as_uri() and one.state == "failed")
-    assert told.message.startswith("This is no notebook of format 4: it has no cells that can be read.")
+    assert told.message.startswith("This is not a notebook of format 4: it has no readable cells.")
     assert told.stale
     [problem] = await stand.problems(path.name)
     assert problem.message == told.message

@@ -39,17 +39,17 @@ async def test_a_text_may_be_written_in_any_way(stand, name):
 
 
 BYTES = {
-    "utf16": (GOOD.encode("utf-16"), "not-text", "This is no text but a binary file."),
-    "nul": (GOOD.encode().replace(b"class", b"\0class", 1), "not-text", "This is no text but a binary file."),
+    "utf16": (GOOD.encode("utf-16"), "not-text", "This is a binary file, not text."),
+    "nul": (GOOD.encode().replace(b"class", b"\0class", 1), "not-text", "This is a binary file, not text."),
     "latin": (
         b"# caf\xe9\n" + GOOD.encode(),
         "unknown-encoding",
-        "The byte 0xe9 here is no UTF-8. Save the file as",
+        "The byte 0xe9 here is not valid UTF-8. Save the file as",
     ),
     "cut": (
         GOOD.encode() + "# \U0001f600".encode()[:-1],
         "unknown-encoding",
-        "here is no UTF-8. Save the file as",
+        "here is not valid UTF-8. Save the file as",
     ),
     "klingon": (b"# coding: klingon\n" + GOOD.encode(), "unknown-encoding", "Python knows no encoding 'klingon'."),
 }

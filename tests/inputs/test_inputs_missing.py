@@ -332,7 +332,7 @@ def test_a_lightning_module_without_lightning_is_a_module(tmp_path):
     payload = traced(tmp_path, {"net.py": LIGHTNING})
     assert bound(payload)["h"] == [2, 7]
     assert [each[:2] for each in told(payload)] == [("warning", "missing-package")] * 2
-    assert "A LightningModule of it is taken for a plain nn.Module." in payload["problems"][0]["message"]
+    assert "MASE treats its LightningModule as a plain nn.Module." in payload["problems"][0]["message"]
 
 
 def test_a_class_whose_missing_base_may_be_a_model_is_told_as_not_shown(tmp_path):

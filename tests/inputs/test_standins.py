@@ -86,7 +86,7 @@ def test_a_file_whose_patterns_need_a_missing_package_is_shown_and_told(tmp_path
     body = BODY.replace("h = self.layer(x)", 'h = rearrange(self.layer(x), "b (two d) -> b two d", two=1)')
     payload = traced(tmp_path, {"net.py": f"{HEAD}from einops import rearrange\n{body}"})
     assert (bound(payload)["h"], told(payload)) == ([2, 1, 5], [("warning", "missing-package", 3)])
-    assert "Its patterns are computed as its documentation defines them." in payload["problems"][0]["message"]
+    assert "MASE computes its patterns as its documentation defines them." in payload["problems"][0]["message"]
 
 
 def test_the_helpers_of_a_missing_timm_change_no_shape(tmp_path):

@@ -302,9 +302,9 @@ async def test_a_mistake_in_a_last_line_without_an_end_is_shown_too(editor):
 
 
 NO_UTF8 = {
-    "a binary file": (b"\x00\x01\x02\xff\xfe\x80" * 40, "not-text", 0, "This is no text but a binary file."),
+    "a binary file": (b"\x00\x01\x02\xff\xfe\x80" * 40, "not-text", 0, "This is a binary file, not text."),
     "latin letters": (
-        b"# caf\xe9\n" + GOOD.encode(), "unknown-encoding", 0, "0xe9 here is no UTF-8. Save the file as UTF-8",
+        b"# caf\xe9\n" + GOOD.encode(), "unknown-encoding", 0, "0xe9 here is not valid UTF-8. Save the file as UTF-8",
     ),
     "an encoding that is none": (
         b"# -*- coding: klingon -*-\n" + GOOD.encode(), "unknown-encoding", 0, "Python knows no encoding 'klingon'.",

@@ -59,10 +59,12 @@ def test_bits_have_three_digits_and_a_prefix(bits, text):
 
 
 def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
-    words = "64 multipliers · 1,250 LUTs · 16.4 kbit · 128 cycles a sample · latency 20"
+    words = "64 multipliers · 1,250 LUTs · 16.4 kbit · 128 cycles per sample · latency 20"
     assert operation_text({"estimate": SOME}) == words
     assert operation_text({"estimate": NOTHING}) == operation_text({"estimate": {}}) == ""
-    assert operation_text({"estimate": {**NOTHING, "multipliers": 1, "cycles": 1}}) == "1 multiplier · 1 cycle a sample"
+    assert (
+        operation_text({"estimate": {**NOTHING, "multipliers": 1, "cycles": 1}}) == "1 multiplier · 1 cycle per sample"
+    )
 
 
 def test_an_instance_says_where_it_comes_from():
@@ -92,13 +94,13 @@ def test_the_lens_of_a_model_is_short(given, text):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({}, "52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
-        ({"unsupported": [{}]}, "the rest: 52 multipliers · 128 cycles a sample · latency 412 · slowest: a, b, …"),
+        ({}, "52 multipliers · 128 cycles per sample · latency 412 · slowest: a, b, …"),
+        ({"unsupported": [{}]}, "the rest: 52 multipliers · 128 cycles per sample · latency 412 · slowest: a, b, …"),
         ({"totals": {}, "refusal": "no folding", "weights": "mine"}, "mine"),
         ({"totals": {**TOTALS, "latency": 0, "bottlenecks": ["a"]}},
-         "52 multipliers · 128 cycles a sample · slowest: a"),
+         "52 multipliers · 128 cycles per sample · slowest: a"),
         ({"totals": {**TOTALS, "bottlenecks": []}, "weights": "random weights (seed 0)"},
-         "52 multipliers · 128 cycles a sample · latency 412 · random weights (seed 0)"),
+         "52 multipliers · 128 cycles per sample · latency 412 · random weights (seed 0)"),
     ],
 )  # fmt: skip
 def test_the_lens_of_the_document_says_all(given, text):
@@ -125,7 +127,8 @@ def test_a_card_gives_no_estimate_of_hardware_that_there_is_not():
 @pytest.mark.parametrize(
     ("told", "text"),
     [
-        ({}, "Net: 100 vectors, 0 mismatches, 128.0 cycles a vector (estimate 128), latency 412 cycles (estimate 412)"),
+        ({},
+         "Net: 100 vectors, 0 mismatches, 128.0 cycles per vector (estimate 128), latency 412 cycles (estimate 412)"),
         ({"vectors": 1, "cycles_per_vector": None},
          "Net: 1 vector, 0 mismatches, latency 412 cycles (estimate 412)"),
         ({"status": "different", "mismatches": 1, "first": FIRST, "cycles_per_vector": None},

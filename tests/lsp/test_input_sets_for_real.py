@@ -112,7 +112,7 @@ async def test_a_set_is_picked_written_added_and_removed_and_all_else_stays_as_i
     assert await editor.written(path, set="small", text="") == "ready"
     left = before.replace("# mase[small]: Net(width=5); x: f32[2, 5]", "# mase[new one]: Net(width=3); x: f32[1, 3]")
     assert editor.text == left.replace("  # mase[large]: Net(width=7); x: f32[8, 7]", "")
-    with pytest.raises(JsonRpcException, match="'a:b' is no name for inputs"):
+    with pytest.raises(JsonRpcException, match="'a:b' cannot name a set of inputs"):
         await editor.command("mase.writeInputs", {"path": str(path), "model": "Net", "set": "a:b", "text": "x: f32[1]"})
 
 

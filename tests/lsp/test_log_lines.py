@@ -82,7 +82,7 @@ async def test_a_model_that_is_not_shown_is_told_once_with_its_place_its_reason_
     assert python[1].endswith(f"({sys.executable}), chosen by the setting `interpreter`.")
     assert unshown[0] == lsp.MessageType.Warning
     line = NET.split("\n").index("class Main(nn.Module):") + 1
-    assert unshown[1].startswith(f"net.py:{line}: Main is not shown. No inputs were found with which it runs. ")
+    assert unshown[1].startswith(f"net.py:{line}: Main is not shown. MASE found no inputs that it runs with. ")
     assert unshown[1].endswith(" [no-inputs, decided by the search for inputs]")
     assert "\n" not in unshown[1]
 
@@ -96,7 +96,7 @@ async def test_a_model_that_is_not_shown_is_told_once_with_its_place_its_reason_
     assert error.endswith(" [shape-mismatch, decided by the run of this line]")
 
     await save(editor, path, WRONG, WRONG.replace("(2, 5)", "(2, 8)"))
-    assert lines(editor) == [(lsp.MessageType.Info, "net.py: the failures told above are gone.")]
+    assert lines(editor) == [(lsp.MessageType.Info, "net.py: the failures reported above are gone.")]
 
 
 async def test_a_limit_is_told_with_its_value_and_the_setting_that_changes_it(new_editor):

@@ -165,8 +165,8 @@ async def test_a_pass_that_fails_says_why_and_changes_nothing(editor):
     ("given", "message"),
     [
         ({}, "name a file"),
-        ({"uri": "file:///nowhere.py"}, "no model is known of /nowhere.py: open it"),
-        ({"model": "Web"}, "no model 'Web' is known of .*net.py; there is Net"),
+        ({"uri": "file:///nowhere.py"}, "/nowhere.py has no model yet: open it"),
+        ({"model": "Web"}, "net.py has no model 'Web'; it has Net"),
         ({"pass": "quantise"}, "there is no pass 'quantise'; there are fail, guess, hang, late, prune, quantize"),
     ],
 )
@@ -317,4 +317,4 @@ async def test_a_graph_document_of_nothing_says_so(new_editor):
     params = lsp.TextDocumentContentParams("mase-graph:///nowhere.py/Net.transformed.py")
     assert "There is no graph of Net now" in (await editor.client.workspace_text_document_content_async(params)).text
     params = lsp.TextDocumentContentParams("mase-graph:nonsense")
-    assert "names no document" in (await editor.client.workspace_text_document_content_async(params)).text
+    assert "has no document" in (await editor.client.workspace_text_document_content_async(params)).text

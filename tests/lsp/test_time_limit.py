@@ -60,12 +60,13 @@ async def test_finished_models_are_shown_and_the_status_tells_how_many_are_not_a
     assert status.state == "ready"
     assert len(status.models) >= 5
     assert len(status.models) + len(status.unshown) == MANY
-    assert {one.why for one in status.unshown} == {f"The time limit of {SECONDS} s ended first."}
+    assert {one.why for one in status.unshown} == {f"The time limit of {SECONDS} s was reached first."}
     assert {one.step for one in status.unshown} == {"Raise the setting mase.limits.seconds."}
     left = len(status.unshown)
     assert status.message.startswith(f"{left} models are not shown: ")
     assert status.message.endswith(
-        f" and {left - 3} others. The time limit of {SECONDS} s ended first. Raise the setting mase.limits.seconds."
+        f" and {left - 3} others. The time limit of {SECONDS} s was reached first."
+        " Raise the setting mase.limits.seconds."
     )
     told = [told.message for method, told in editor.unread if method == "window/logMessage"]
     [line] = [text for text in told if "not shown" in text]

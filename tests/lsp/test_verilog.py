@@ -110,7 +110,7 @@ async def test_format_and_pace_are_asked_once_and_then_remembered(new_editor):
     told = await editor.command("mase.emitVerilog", {"uri": path.as_uri(), "show": False})
     question = await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
     assert question.message == "How fast should the hardware of Net be?"
-    assert [action.title for action in question.actions][:2] == ["One multiplier a layer", "At most 16 multipliers"]
+    assert [action.title for action in question.actions][:2] == ["One multiplier per layer", "At most 16 multipliers"]
     assert told["build"]["multipliers"] == 64
     assert (await editor.command("mase.emitVerilog", {"uri": path.as_uri(), "show": False}))["build"] == told["build"]
     again = await editor.command("mase.verilogSettings", {"uri": path.as_uri(), "show": False})
@@ -227,7 +227,7 @@ async def test_a_simulation_is_cancelled_like_everything_else(new_editor):
 async def test_what_is_not_traced_yet_says_what_to_wait_for(editor):
     path = editor.folder / "net.py"
     editor.open(path, TWO + "# hang\n")
-    with pytest.raises(JsonRpcException, match=r"no model is known of .*net\.py: open it, and wait until its shapes"):
+    with pytest.raises(JsonRpcException, match=r"net\.py has no model yet: open it, and wait until its shapes"):
         await emit(editor, path)
 
 
@@ -311,7 +311,7 @@ async def test_a_client_without_documents_gets_files_that_follow(editor):
 async def test_a_document_of_nothing_says_so(new_editor, uri):
     editor = await new_editor(can=capabilities(graphs=True))
     text = await content(editor, uri)
-    assert "names no document" in text or "There is no hardware of Net" in text
+    assert "has no document" in text or "There is no hardware of Net" in text
 
 
 # Both sides
@@ -414,16 +414,14 @@ async def test_lines_are_shown_by_command(new_editor):
 
 async def test_lenses_tell_the_whole_and_where_each_instance_is_from(new_editor):
     editor, path, uri = await documents(new_editor)
-    totals = (
-        "8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles a sample · latency 50 · slowest: fc · random weights (seed 0)"
-    )
+    totals = "8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles per sample · latency 50 · slowest: fc · random weights (seed 0)"
     assert (await editor.lenses(path))[CLASS][1:] == [
         "Verilog: 8 multipliers", "simulate",
     ]  # fmt: skip
     params = lsp.CodeLensParams(lsp.TextDocumentIdentifier(uri))
     found = await editor.client.text_document_code_lens_async(params)
     lenses = [(lens.range.start.line, lens.command.title) for lens in found]
-    cost = "4 multipliers · 300 LUTs · 1.60 kbit · 20 cycles a sample · latency 7"
+    cost = "4 multipliers · 300 LUTs · 1.60 kbit · 20 cycles per sample · latency 7"
     assert lenses[:4] == [(0, totals), (0, "simulate"), (0, "save to folder"), (0, "settings")]
     assert lenses[4:] == [(4, f"fc · net.py:5 · {cost}"), (7, f"out · net.py:6 · {cost}")]
     [given] = found[-1].command.arguments
@@ -438,7 +436,7 @@ async def test_the_model_says_what_its_hardware_takes_only_while_it_has_some(edi
     card = (await editor.hover(path, CLASS, 8)).contents.value
     assert "| cost | 8 multipliers · 600 LUTs · 3.20 kbit |" in card
     assert "| weights | random weights (seed 0) |" in card
-    assert "| pace | 20 cycles a sample, latency 50 |" in card
+    assert "| pace | 20 cycles per sample, latency 50 |" in card
     await editor.command("mase.closeVerilog", {"uri": path.as_uri()})
     assert "Verilog" not in (await editor.hover(path, CLASS, 8)).contents.value
     assert len((await editor.lenses(path))[CLASS]) == 1
@@ -452,7 +450,7 @@ async def test_a_simulation_tells_its_figures_beside_the_estimate(new_editor):
     path = await opened(editor)
     await emit(editor, path)
     told = await editor.command("mase.simulateVerilog", {"uri": path.as_uri(), "vectors": 40})
-    words = "40 vectors, 0 mismatches, 20.0 cycles a vector (estimate 20), latency 52 cycles (estimate 50)"
+    words = "40 vectors, 0 mismatches, 20.0 cycles per vector (estimate 20), latency 52 cycles (estimate 50)"
     assert told["summary"] == f"Net: {words}"
     assert (await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)).message == told["summary"]
     shown = await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)
@@ -464,7 +462,7 @@ async def test_the_estimate_of_an_older_text_is_not_told_beside_a_simulation(edi
     await emit(editor, path)
     assert await save(editor, path, TWO, "def (\n" + TWO) == "failed"
     told = await editor.command("mase.simulateVerilog", {"uri": path.as_uri(), "show": False})
-    assert told["summary"] == "Net: 100 vectors, 0 mismatches, 20.0 cycles a vector, latency 52 cycles"
+    assert told["summary"] == "Net: 100 vectors, 0 mismatches, 20.0 cycles per vector, latency 52 cycles"
 
 
 async def test_a_folder_is_written_and_one_with_other_files_only_when_the_person_says_so(new_editor):

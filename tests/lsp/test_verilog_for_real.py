@@ -110,7 +110,7 @@ async def test_cards_and_lens_tell_what_a_layer_takes(session):
     editor, path, _ = session
     use = row_of(path, "logits = self.head(x)")
     card = (await editor.hover(path, use, 10)).contents.value
-    assert re.search(r"\| hardware \| `fixed_linear` · 1 multiplier · .*160 cycles a sample", card)
+    assert re.search(r"\| hardware \| `fixed_linear` · 1 multiplier · .*160 cycles per sample", card)
     lens = (await editor.lenses(path))[row_of(path, "class MLP")]
     assert lens[1].startswith("Verilog: 4 multipliers")
 

@@ -103,7 +103,7 @@ async def test_a_model_without_inputs_is_told_with_the_comment_that_helps(editor
     status = await ended(editor, path)
     [unshown] = status.unshown
     assert (list(status.models), unshown.name) == (["Small"], "Main")
-    assert unshown.why == "No inputs were found with which it runs."
+    assert unshown.why == "MASE found no inputs that it runs with."
     assert "# mase:" in unshown.step
 
 

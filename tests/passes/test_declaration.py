@@ -84,7 +84,7 @@ def test_texts_and_values_become_pass_args(given, expected):
         ({"scale": "1,5"}, "example: scale is '1,5', expected a number"),
         ({"bias": 1}, "example: bias is 1, expected true or false"),
         ({"way": "others"}, "example: way is 'others', expected one of all, some"),
-        ({"layers": [1]}, "example: layers is [1], expected texts with commas between"),
+        ({"layers": [1]}, "example: layers is [1], expected texts, separated by commas"),
         ({"more": "{'a'"}, "example: more is \"{'a'\", expected a map such as {'name': 1}"),
         ({"weight.sparsity": 1.5}, "example: weight.sparsity is 1.5, expected a number from 0 to 1"),
         ({"weight": {"sparsty": 1}}, "example has no argument 'weight.sparsty'; did you mean 'weight.sparsity'?"),

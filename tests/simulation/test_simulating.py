@@ -50,7 +50,7 @@ async def test_what_comes_is_what_the_quantised_model_gives(simulated, folder):
 
 
 async def test_cycles_are_those_of_the_design(simulated, folder):
-    """With 8 multipliers, 6 * 8 + 8 * 4 products take at least ten cycles a vector, and the stream keeps that pace."""
+    """With 8 multipliers, 6 * 8 + 8 * 4 products take at least ten cycles per vector, and the stream keeps it up."""
     told = await simulated()
     promised = int((folder / "README.md").read_text().split("A sample takes ")[1].split()[0])
     assert promised >= (6 * 8 + 8 * 4) / 8

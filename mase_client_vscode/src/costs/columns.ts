@@ -37,11 +37,11 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => row.name, text: digits, adds: false, width: 28,
   },
   {
-    id: 'parameters', title: 'Parameters', help: 'Elements of parameters; a shared one counts once in every total',
+    id: 'parameters', title: 'Parameters', help: 'Number of parameters; a shared one counts once in every total',
     value: (row) => some(row.parameters), text: digits, adds: true, width: 15,
   },
   {
-    id: 'flops', title: 'FLOPs', help: 'Operations of one forward; a multiply-accumulate is 2',
+    id: 'flops', title: 'FLOPs', help: 'Operations of one forward pass; a multiply-accumulate counts as 2',
     value: (row) => some(row.flops), text: count, more: (value) => `${digits(value)} FLOPs`, adds: true, width: 11,
   },
   {
@@ -49,7 +49,7 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => some(row.parameter_bytes), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
   },
   {
-    id: 'results', title: 'Activations', help: 'Bytes of the written results; views write none',
+    id: 'results', title: 'Activations', help: 'Bytes of the results that are written; a view writes none',
     value: (row) => some(row.results), text: bytes, more: (value) => `${digits(value)} bytes`, adds: true, width: 14,
   },
   {
@@ -63,7 +63,7 @@ export const COLUMNS: readonly Column[] = [
   },
   { id: 'bits', title: 'Bits', help: 'Bits per element, if all results have one format', value: (row) => row.bits, text: few, adds: false, width: 7 },
   {
-    id: 'sqnr', title: 'SQNR', help: 'Signal to quantisation noise of the last result, in dB: the lower, the worse',
+    id: 'sqnr', title: 'SQNR', help: 'Signal-to-quantisation-noise ratio of the last result, in dB; higher is better',
     value: (row) => (row.sqnr === 'inf' ? Infinity : row.sqnr), adds: false, width: 11,
     text: (value) => (value === Infinity ? 'exact' : typeof value === 'number' ? `${value.toFixed(1)} dB` : value),
   },
@@ -72,7 +72,7 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => row.max_error, text: few, adds: false, width: 13,
   },
   {
-    id: 'saturated', title: 'Saturated', help: 'Share of values outside of what their formats hold; of a module the highest in it',
+    id: 'saturated', title: 'Saturated', help: 'Share of values outside the range of their formats; for a module, the highest share in it',
     value: (row) => row.saturated, text: (value) => (typeof value === 'number' ? share(value, 1) : value), adds: false, width: 13,
   },
   {
@@ -83,7 +83,7 @@ export const COLUMNS: readonly Column[] = [
     id: 'multipliers', title: 'Multipliers', help: 'Multipliers of the hardware, estimated',
     value: hardware('multipliers'), text: digits, adds: true, width: 14,
   },
-  { id: 'luts', title: 'LUTs', help: 'Four-input tables of the hardware, estimated', value: hardware('luts'), text: digits, adds: true, width: 11 },
+  { id: 'luts', title: 'LUTs', help: 'Four-input look-up tables of the hardware, estimated', value: hardware('luts'), text: digits, adds: true, width: 11 },
   {
     id: 'memory', title: 'Memory Bits', help: 'Bits of memory of the hardware: weights, buffers and tables',
     value: hardware('memory_bits'), text: digits, adds: true, width: 15,

@@ -135,6 +135,6 @@ export class CostPanel implements ModelPanel {
 }
 
 function problemOf({ stale, complete }: CostTable): string | undefined {
-  if (stale) return 'The file has changed, and its present text could not be traced: these are the costs of the text before.';
+  if (stale) return 'The file has changed, and MASE could not trace its present text. These are the costs of the previous text.';
   return complete ? undefined : 'The model is still being traced: its operators are not counted yet.';
 }

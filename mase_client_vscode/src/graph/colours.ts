@@ -49,7 +49,7 @@ function costs({ columns }: Graph): Scale {
     return flops > 0 ? { strength: Math.min(1, strength(flops)) } : undefined;
   };
   const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: scaled(most * 10 ** (4 * (level - 1))) }));
-  return { of, legend: most > 0 ? legend : [], nothing: 'Nothing here computes.' };
+  return { of, legend: most > 0 ? legend : [], nothing: 'Nothing here has a cost.' };
 }
 
 function formats({ columns, values }: Graph): Scale {

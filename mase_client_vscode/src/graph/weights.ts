@@ -22,7 +22,7 @@ export function figuresOf({ count, mean, std, min, max, zeros, not_finite }: Par
 
 /** Why a parameter has no histogram; undefined if it has one. */
 export function reasonOf({ random, bins, count, not_finite, dtype }: ParameterStatistics): string | undefined {
-  if (random) return 'Random: no file that the model loads gives its values.';
+  if (random) return 'Random: the model loads no file that has its values.';
   if (bins.length > 0) return undefined;
   if (count === 0) return 'It has no elements.';
   return not_finite === count ? 'None of its values is finite.' : `Values of the type ${dtype} are not summarised.`;

@@ -15,7 +15,7 @@ export class InputsApi {
   async known({ path, model }: PassTarget): Promise<Inputs> {
     const every = await this.passes.request<Inputs[]>('mase/inputs', { path });
     const own = every.find((each) => each.model === model);
-    if (own === undefined) throw new Error(`${model} is not shown any more: wait until it is traced.`);
+    if (own === undefined) throw new Error(`${model} is no longer shown: wait until it is traced.`);
     return own;
   }
 

@@ -92,7 +92,7 @@ export class InputsCommands implements Disposable, TextDocumentContentProvider {
 
   private async choose({ set: used, builders, builder }: Inputs, placeHolder: string, sets: string[]): Promise<string | undefined> {
     const items = sets.map((set): QuickPickItem & { set: string } => ({
-      label: set || 'Without a name',
+      label: set || 'The usual inputs',
       description: set === (builder || used) ? 'used' : '',
       detail: builders.includes(set) ? 'a function of this file builds the model' : set ? '' : 'from comments without a name, else found by MASE',
       set,

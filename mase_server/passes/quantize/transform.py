@@ -140,20 +140,21 @@ ARGUMENTS = (
     Argument(
         "default",
         "format",
-        "the format of every operator that computes, unless another key names it; "
-        f"{USUAL[0]} where no format is given at all",
+        f"the format of all other operators that compute; {USUAL[0]} if no format is given",
         choices=USUAL,
     ),
     Argument(
         "by",
         "choice",
-        "how the other keys select: operators by type, nodes or layers by name, regular "
-        "expressions on names, or scopes",
+        "what the other names refer to: operator types, nodes or layers, regular "
+        "expressions that match names, or scopes",
         "type",
         choices=WAYS,
     ),
-    Argument("calibrate", "choice", "how data choose the open parameter of a format (auto)", "mse", choices=METHODS),
-    Argument("percentile", "number", "percent of the values that the format holds", 99.9, minimum=50, maximum=100),
+    Argument("calibrate", "choice", "how data determine a parameter that is `auto`", "mse", choices=METHODS),
+    Argument(
+        "percentile", "number", "the percentage of the values that the format must hold", 99.9, minimum=50, maximum=100
+    ),
     DATA,
     SAMPLES,
 )

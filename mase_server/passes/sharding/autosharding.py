@@ -46,9 +46,11 @@ KEY = "autosharding"
     "Find how to split the model over devices",
     arguments=(
         Argument("mesh_shape", "texts", "devices along each axis, nodes first, e.g. 2, 4", ("1", "2")),
-        Argument("inter_node_bandwidth", "number", "bytes a second between nodes", 10e9, minimum=1.0),
-        Argument("intra_node_bandwidth", "number", "bytes a second between devices of a node", 100e9, minimum=1.0),
-        Argument("flops", "number", "operations a second of a device", 10e12, minimum=1.0),
+        Argument("inter_node_bandwidth", "number", "bytes per second between nodes", 10e9, minimum=1.0),
+        Argument(
+            "intra_node_bandwidth", "number", "bytes per second between the devices of a node", 100e9, minimum=1.0
+        ),
+        Argument("flops", "number", "operations per second of a device", 10e12, minimum=1.0),
         Argument("memory", "number", "bytes of parameters that a device may hold; unlimited without it", minimum=1.0),
         Argument("data_parallel", "boolean", "also split dimensions that the inputs have", default=False),
         Argument("time_limit", "number", "seconds for the solver", 60.0, minimum=0.1),

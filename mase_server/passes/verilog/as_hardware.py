@@ -241,8 +241,8 @@ _EMIT_VERILOG_TOP_DEFAULTS: Mapping[str, Any] = MappingProxyType(
     arguments=(
         Argument("folder", "file", "Where to write the folder."),
         Argument("name", "text", "The top module's name; the model's by default."),
-        Argument("multipliers", "integer", "The most multipliers.", minimum=1),
-        Argument("interval", "integer", "The most cycles from one sample to the next.", minimum=1),
+        Argument("multipliers", "integer", "The maximum number of multipliers.", minimum=1),
+        Argument("interval", "integer", "The maximum number of cycles from one sample to the next.", minimum=1),
         Argument("vectors", "integer", "Random samples for the simulation.", default=100, minimum=1),
     ),
     needs={"weights"},

@@ -254,7 +254,7 @@ def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionReco
 
 
 def _advice(scopes: Sequence[str]) -> str:
-    return f"Raise the ceiling{', or build one layer or scope alone' if scopes else ''}"
+    return f"Raise the limit{', or build one layer or scope alone' if scopes else ''}"
 
 
 def _describe_operation_in_plan(plan: Plan, places: Places, name: str) -> OperationRecord:

@@ -62,7 +62,7 @@ _PHASES = {
 _EXITS = {
     "import": 'Only the code before it is traced: put it under `if __name__ == "__main__":`.',
     "cell": "The cells below are still traced.",
-    "construct": "No {model} can be made: raise another exception, or remove it.",
+    "construct": "{model} cannot be constructed: raise another exception, or remove it.",
     "forward": "Code after it is not traced: raise another exception, or return.",
 }
 _VALUE_DEPENDENT = ("cannot be called on meta tensors", "Cannot copy out of meta tensor", "data-dependent")
@@ -243,7 +243,7 @@ class _Explanation:
         depth = 0 if root is None else max(path.count(".") + 1 for path, _ in named_modules(root))
         if not cycle and depth > limit / 10:
             text = f"The modules are nested {depth} deep, so this calls deeper than Python's limit of {limit} calls"
-            step = "Nest them less deep, or raise the limit with sys.setrecursionlimit."
+            step = "Nest them less deeply, or raise the limit with sys.setrecursionlimit."
             return Complaint("recursion", f"{text} inside of each other. {step}")
         cycle.reverse()
         names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"

@@ -374,10 +374,10 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
 }
 #: What the diagnostic of a missing package says of its replacements.
 _SAID = {
-    **dict.fromkeys(_LIGHTNING, "A LightningModule of it is taken for a plain nn.Module."),
-    **dict.fromkeys(_OPENMMLAB, "A BaseModule of it is taken for a plain nn.Module."),
-    "einops": "Its patterns are computed as its documentation defines them.",
-    "timm": "Of it, DropPath, trunc_normal_ and to_2tuple are computed as its documentation defines them.",
+    **dict.fromkeys(_LIGHTNING, "MASE treats its LightningModule as a plain nn.Module."),
+    **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
+    "einops": "MASE computes its patterns as its documentation defines them.",
+    "timm": "MASE computes its DropPath, trunc_normal_ and to_2tuple as its documentation defines them.",
 }
 
 

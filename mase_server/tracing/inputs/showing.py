@@ -281,7 +281,7 @@ class Showing:
         reason = f" ({trouble.list_attempts(map(_get_failure_reason, errors))})" if errors else ""
         message = f"No constructor arguments were found for {name}{reason}. {step}"
         problem = self._with_template(name, self._choose_severity(), "no-arguments", message, _call_syntax(kind))
-        return Unshown(name, "No arguments of its constructor were found.", step, problem)
+        return Unshown(name, "MASE found no arguments for its constructor.", step, problem)
 
     def _describe_lack(self, name: str, errors: Iterable[BaseException]) -> Unshown | None:
         """Why a model is not shown if it needs a package that is missing, which is told at the import alone."""
@@ -308,7 +308,7 @@ class Showing:
         # A file is rarely opened only for its training step.
         severity = self._choose_severity() if entry_for(name, built.model) == FORWARD else "information"
         problem = self._with_template(name, severity, "no-inputs", message, inputs_template(built.model.forward))
-        return Unshown(name, "No inputs were found with which it runs.", step, problem)
+        return Unshown(name, "MASE found no inputs that it runs with.", step, problem)
 
     def _why_no_run(self) -> str:
         """The end of a sentence that says why the file's own run gave no inputs."""

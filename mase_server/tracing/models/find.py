@@ -263,7 +263,7 @@ class _Finder(Running):
                             yield each
 
     def _note_late(self, name: str, node: ast.ClassDef | ast.FunctionDef | None) -> None:
-        why = f"The time limit of {self.request.seconds:g} s ended first."
+        why = f"The time limit of {self.request.seconds:g} s was reached first."
         self.late.setdefault(name, (node, why, "Raise the setting mase.limits.seconds."))
 
     def _describe_late(self) -> Iterator[Unshown]:

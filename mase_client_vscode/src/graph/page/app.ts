@@ -91,7 +91,7 @@ export class App {
     if (first) this.open = kept === undefined ? initial(tree) : new Set(kept.open.filter((id) => tree.byId.has(id)));
     if (kept !== undefined) [this.selected, this.mode] = [kept.selected, kept.mode];
     this.toolbar.mode(this.mode);
-    const notice = graph.stale ? 'This is the graph of an older text: the present one cannot be traced.' : '';
+    const notice = graph.stale ? 'The file has changed, and MASE could not trace its present text. This is the graph of the previous text.' : '';
     if (!first) this.notice.textContent = notice;
     await this.lay(anchor, kept?.view, started);
     if (this.notice.textContent === WAITING) this.notice.textContent = notice;

@@ -17,5 +17,5 @@ function edgesOf({ legend }: Thickness): HTMLElement {
     sample.style.setProperty('--thickness', `${width}px`);
     return element('li', {}, sample, text);
   });
-  return element('div', {}, element('h2', {}, 'Bytes of an edge'), entries.length > 0 ? element('ul', {}, ...entries) : element('p', {}, 'No sizes are known.'));
+  return element('div', {}, element('h2', {}, 'Bytes per edge'), entries.length > 0 ? element('ul', {}, ...entries) : element('p', {}, 'No sizes are known.'));
 }

@@ -45,7 +45,7 @@ export class WeightsPane {
   show({ parameters, total, weights }: WeightStatistics): void {
     if (parameters.every(({ random }) => random)) {
       const random = weights.startsWith('random') ? `${weights[0]?.toUpperCase()}${weights.slice(1)}` : 'Random weights';
-      return this.tell(`${random}: no file that the model loads gives their values, so there is nothing to show.`);
+      return this.tell(`${random}: the model loads no file that has their values.`);
     }
     const rest = total > parameters.length ? [element('p', {}, `These are the first ${parameters.length} of ${counted(total, 'parameter')}; select a module inside for the others.`)] : [];
     this.body.replaceChildren(element('p', { class: 'source' }, `From the ${weights.replace(/^the /, '')}`), ...parameters.map(figureOf), ...rest);
