@@ -414,7 +414,8 @@ async def test_lines_are_shown_by_command(new_editor):
 
 async def test_lenses_tell_the_whole_and_where_each_instance_is_from(new_editor):
     editor, path, uri = await documents(new_editor)
-    totals = "8 multipliers · 600 LUTs · 3.20 kbit · 20 cycles per sample · latency 50 · slowest: fc · random weights (seed 0)"
+    pace = "20 cycles per sample · latency 50 · slowest: fc"
+    totals = f"8 multipliers · 600 LUTs · 3.20 kbit · {pace} · random weights (seed 0)"
     assert (await editor.lenses(path))[CLASS][1:] == [
         "Verilog: 8 multipliers", "simulate",
     ]  # fmt: skip
