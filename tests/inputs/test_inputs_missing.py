@@ -282,6 +282,39 @@ def test_an_error_in_a_neighbour_is_not_stood_in_for(tmp_path):
     assert bound(payload)["h"] == [2, 5], "what does without it is shown"
 
 
+#: A package that refuses to be imported -> its `__init__.py`.
+REFUSING = {
+    "an error of its own": "import absent_one\nif getattr(absent_one, '__version__', None) is None:\n"
+    "    raise ImportError('kit_b needs a newer absent_one')\n",
+    "a file that is not here": "names = open('/nowhere/labels.txt').read()\n",
+}
+
+
+@pytest.mark.parametrize("text", REFUSING.values(), ids=REFUSING)
+def test_a_package_that_cannot_be_imported_does_not_hide_a_file_that_needs_nothing_of_it(tmp_path, text):
+    files = {"kit_b/__init__.py": text + "\ndouble = 2\n", "kit_b/net.py": HEAD + "from . import double\n" + BODY}
+    payload = traced(tmp_path, files, "kit_b/net.py")
+    assert bound(payload)["h"] == [2, 5]
+    assert payload["problems"], "why the package cannot be imported is told"
+
+
+def test_an_error_of_a_neighbour_is_told_at_the_import_although_what_follows_it_is_used(tmp_path):
+    helpers = "import os\n\nLABELS = open('/nowhere/labels.txt')\nWIDTH = 6\n"
+    text = HEAD + "from helpers import WIDTH\n" + BODY.replace("width=4", "width=WIDTH")
+    payload = traced(tmp_path, {"net.py": text, "helpers.py": helpers})
+    assert bound(payload)["h"] == [2, 5]
+    assert told(payload) == [("error", "import-error", 3)]
+    (problem,) = payload["problems"]
+    assert [(Path(each["file"]).name, each["line"]) for each in problem["related"]] == [("helpers.py", 3)]
+
+
+def test_a_handler_that_only_raises_again_does_not_expect_a_missing_package(tmp_path):
+    text = "try:\n    import absent_one\n    import torch\n    from torch import nn\n"
+    text += "except ImportError as error:\n    print(error)\n    raise ImportError\n"
+    payload = traced(tmp_path, {"net.py": text + BODY})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 2)])
+
+
 def test_a_module_that_is_not_in_its_package_is_an_error_and_the_rest_is_shown(tmp_path):
     files = {"kit_a/__init__.py": "", "kit_a/net.py": HEAD + "from .blocs import Block\n" + BODY}
     payload = traced(tmp_path, files, "kit_a/net.py")

@@ -42,7 +42,7 @@ from mase_server.tracing.importing.packages import install_advice, install_comma
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
 from mase_server.tracing.importing.standins import assumed
-from mase_server.tracing.importing.statements import Cuts, Start
+from mase_server.tracing.importing.statements import Cuts, Start, collecting_failures
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes
 from mase_server.tracing.inputs.roles import describe_inputs
@@ -87,7 +87,15 @@ class Running(Showing):
         self.hooks.excused(seconds)
 
     def load(self) -> tuple[MainRun, list[Found]]:
-        """The last run of the file, and the models that it called by itself."""
+        """The last run of the file, and the models that it called by itself.
+
+        The error of a file that it imports is the run's own if it has none.
+        """
+        with collecting_failures() as failures:
+            run, found = self._load()
+        return (replace(run, error=failures[0]) if failures and run.error is None else run), found
+
+    def _load(self) -> tuple[MainRun, list[Found]]:
         if self.options.run_main:
             run = self._execute_as("__main__", find_test(self.tree))
             found = [self._of_call(run, reached) for reached in self._worth_showing(run)]

@@ -67,7 +67,9 @@ def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...
 def _read_import_guard(node: ast.AST) -> Iterator[tuple[int, int, frozenset[str]]]:
     match node:
         case ast.Try(body=body, handlers=handlers):
-            caught = (handler.type or ast.Name("") for handler in handlers)
+            # A handler that raises again only words the error in another way.
+            going_on = (handler for handler in handlers if not isinstance(handler.body[-1], ast.Raise))
+            caught = (handler.type or ast.Name("") for handler in going_on)
             yield _make_import_guard(body, frozenset(name for each in caught for name in _iterate_caught_names(each)))
         case ast.With(body=body, items=items):
             for item in items:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 import asyncio
 import bisect
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, TracebackType
 
 from mase_server.tracing.diagnosis.failure import RAISED
-from mase_server.tracing.importing.handlers import is_import_handled
+from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.rewrite import cut_statements_before
 from mase_server.tracing.importing.source import Namespace, decode_source, read_source
@@ -27,6 +29,8 @@ MAX_FAILURES = 20
 #: The same for a notebook, whose cells were never meant to be one program.
 MAX_OF_NOTEBOOK = 60
 
+#: The errors of imported files that were passed over, where somebody collects them.
+_failures: ContextVar[list[BaseException] | None] = ContextVar("failures", default=None)
 #: A line after every end.
 _NEVER = 10**9
 #: The position (line, column) of the statement that code begins with.
@@ -94,13 +98,33 @@ def execute_to_end(
 
 
 def execute_module(path: str, code: CodeType, names: Namespace, code_from: Callable[[Start], CodeType]) -> None:
-    """Execute an imported file, past statements that need a missing package unless code around expects that."""
+    """Execute an imported file, past statements that fail unless code around expects that.
+
+    The first failure of an imported file is noted for `collecting_failures`, as the error of the import statement that
+    it would have been. A missing package is told elsewhere.
+    """
     frame = sys._getframe(1)
 
     def goes_past(error: BaseException) -> bool:
-        return isinstance(error, MissingPackageError) and not is_import_handled(frame)
+        return isinstance(error, Exception) and not is_import_handled(frame)
 
-    execute_to_end(path, code, names, code_from, goes_past=goes_past)
+    error = execute_to_end(path, code, names, code_from, goes_past=goes_past)
+    failures = _failures.get()
+    if error is not None and failures is not None and not isinstance(error, MissingPackageError):
+        for around in iterate_frames(frame):
+            error.__traceback__ = TracebackType(error.__traceback__, around, around.f_lasti, around.f_lineno)
+        failures.append(error)
+
+
+@contextlib.contextmanager
+def collecting_failures() -> Iterator[list[BaseException]]:
+    """Inside, note the error of each imported file of the workspace that was executed past a failing statement."""
+    found: list[BaseException] = []
+    token = _failures.set(found)
+    try:
+        yield found
+    finally:
+        _failures.reset(token)
 
 
 def plain_code_from(path: str, start: Start) -> CodeType:
