@@ -220,3 +220,13 @@ def test_a_model_for_a_gpu_is_made_on_the_cpu(tmp_path: Path):
     assert {str(parameter.device) for parameter in found.model.parameters()} == {"cpu"}
     assert torch.equal(found.model.get_parameter("scale").detach(), torch.full((4,), 2.0))
     assert torch.equal(found.model.steps, torch.arange(4))
+
+
+def test_a_constructor_of_a_type_takes_a_tensor_that_it_is_given(tmp_path: Path) -> None:
+    text = "import torch\nfrom torch import nn\n\nclass Words(nn.Module):\n    def __init__(self):\n"
+    text += "        super().__init__()\n        self.table = nn.Embedding(9, 4)\n\n    def forward(self, ids):\n"
+    job = Job(tmp_path, text + "        h = self.table(torch.LongTensor(ids))\n        return h\n")
+    (traced,) = job.traced
+    assert traced.error is None
+    assert job.payload["unshown"] == []
+    assert traced.found.inputs["ids"].dtype == torch.int64

@@ -154,6 +154,11 @@ def reads_in_control_flow(model, x):
     return model.fc(x) if mask.all() else x
 
 
+def parameter_of_an_attribute(self, x):
+    y = x + nn.Parameter(self.plain, requires_grad=False)
+    return self.fc(y) * nn.Parameter(self.plain, requires_grad=False).to("cpu")
+
+
 def loop_over_rows(model, x):
     return torch.stack([row * index for index, row in enumerate(x)])
 
@@ -334,7 +339,7 @@ FORWARDS = [
     comparison_chain, shape_arithmetic, expand_and_repeat, ellipsis_and_none, pad_and_roll, cast, attention,
     embedding_of_argmax, random_in_eval, split_then_assign, detach_keeps_storage, data_attribute, nested_function,
     lambda_and_comprehension, parameter_list, module_list_and_dict, bare_return, constant_result, unused_result,
-    buffer_is_written, buffer_is_replaced, loop_over_rows,
+    buffer_is_written, buffer_is_replaced, loop_over_rows, parameter_of_an_attribute,
 ]  # fmt: skip
 #: Forwards whose graph cannot hold at other batch sizes.
 FIXED = {loop_over_rows, properties, vmapped_with_a_size}

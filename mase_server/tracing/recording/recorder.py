@@ -567,8 +567,13 @@ class Recorder(MetaMode):
         key = _get_memory_key(tensor)
         if key is None:
             return None
-        known = (kept for kept in reversed(self._keep) if isinstance(kept, torch.Tensor))
-        return next((self._nodes[id(kept)] for kept in known if _get_memory_key(kept) == key), None)
+        for kept in reversed(self._keep):
+            if isinstance(kept, torch.Tensor) and _get_memory_key(kept) == key:
+                if id(kept) in self._nodes:
+                    return self._nodes[id(kept)]
+                if self._plain_attribute(kept) is not None:
+                    return self._index_of(kept)
+        return None
 
     def _value_of(self, tensor: torch.Tensor) -> torch.Tensor:
         real = self.shadows.get(tensor)

@@ -110,6 +110,13 @@ def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
     return register
 
 
+@meta_rule(torch.Tensor.type)
+def _read_type(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """The name of a tensor's type without the device, as on the CPU; with a type, the tensor of that type."""
+    out = func(*args, **kwargs)
+    return out.replace("torch.meta.", "torch.") if isinstance(out, str) else out
+
+
 @meta_rule(getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None))
 def _grouped_mm(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
     """The meta kernel insists on bfloat16, and so on its alignment; eager insists on that of the real type."""

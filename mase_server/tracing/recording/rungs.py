@@ -59,6 +59,7 @@ _META_ONLY = (
     "FakeTensor",
     "it's on meta",
     "but got meta",
+    "expected TensorOptions(",
 )
 
 
