@@ -50,6 +50,49 @@ SOLVED = {
         "return F.l1_loss(p, mel) + F.l1_loss(q, pitch) * self.scale + F.l1_loss(r, energy)",
         None,
     ),
+    "a field that is added to a table": (
+        "self.register_buffer('grid', torch.stack(torch.meshgrid(torch.arange(5.0), torch.arange(7.0), indexing='ij'))"
+        "[None])",
+        "flow",
+        "for _ in range(3):\n    flow = flow * 0.5\n    flow = flow + (self.grid + flow)\nreturn flow",
+        "flow: f32[B=2, 2, 5, 7]",
+    ),
+    "a signal of several windows": (
+        "self.window = torch.hann_window(512)",
+        "x",
+        "b, c, n = x.shape\n"
+        "return torch.stft(x.reshape(-1, n), 512, 128, window=self.window, center=False, return_complex=True).abs()",
+        None,
+    ),
+    "a list with a layer for each member": (
+        "self.stems = nn.ModuleList([nn.Conv2d(c, 8, 1) for c in (4, 6, 10)])\n"
+        "self.heads, self.strides = nn.ModuleList([nn.Conv2d(8, 3, 1) for _ in range(3)]), [8, 16, 32]",
+        "xin",
+        "out = []\n"
+        "for k, (head, stride, x) in enumerate(zip(self.heads, self.strides, xin)):\n"
+        "    x = head(self.stems[k](x)).flatten(2)\n    out.append(x.new_zeros(1).type(xin[0].type()) + x * stride)\n"
+        "return torch.cat(out, 2)",
+        "xin: [f32[B=2, 4, 64, 64], f32[B, 6, 32, 32], f32[B, 10, 16, 16]]",
+    ),
+    "maps that are read by the number of a layer": (
+        "self.lateral, self.start = nn.ModuleList([nn.Conv2d(c, 8, 1) for c in (4, 6)]), 0",
+        "inputs",
+        "return [layer(inputs[i + self.start]).mean() for i, layer in enumerate(self.lateral)]",
+        "inputs: [f32[B=2, 4, 64, 64], f32[B, 6, 32, 32]]",
+    ),
+    "a list of records": (
+        "self.conv = nn.Conv2d(3, 4, 3)",
+        "batched_input",
+        "x = torch.stack([record['image'] for record in batched_input])\nx = self.conv(x)\n"
+        "for record in batched_input:\n    if 'boxes' in record:\n        x = x + record['boxes']\nreturn x",
+        "batched_input: [{image: f32[3, H=32, W=32]}, {image: f32[3, H, W]}]",
+    ),
+    "some members of a tuple": (
+        "self.words, self.bigrams = nn.Embedding(9, 4), nn.Embedding(8, 4)",
+        "x",
+        "return self.words(x[0]) + self.bigrams(x[2])",
+        None,
+    ),
     "a layer that is handed over": (
         "self.norm = nn.LayerNorm(16)",
         "x, sublayer",

@@ -26,6 +26,7 @@ from mase_server.tracing.inputs.searching.forward import (
     first_use,
     has_flatten,
     in_order,
+    walked_uses,
 )
 from mase_server.tracing.inputs.searching.singles import (
     TYPES,
@@ -174,6 +175,8 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
     keys = keys_of(model, name)
     if keys:
         return _list_container_choices(model, name, keys)
+    if records := _list_record_choices(model, name):
+        return records
     if (count := parts_of(model, name)) > 1 and not any(spec.dims[:1] == (count,) for spec in usual_inputs(name)):
         rows = _combine_parts([_list_part_choices(model, name, index) for index in range(count)])
         return [Choice(SequenceSpec(_list_specs(row)), _join_reasons(row)) for row in rows]
@@ -181,6 +184,8 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         return [
             Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(read)
         ]
+    if walked := _walked_with(model, name):
+        return walked
     if listed := _read_alone(model, name):
         return [*listed, *leaf_choices(model, name, Wanted(name))]
     if (count := _count_listed_tensors(model, name)) > 0:
@@ -191,8 +196,6 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         ]
         # A parameter that is only iterated over may be one tensor too.
         return lists[:1] + leaf_choices(model, name, wanted)[:1] + lists[1:]
-    if walked := _walked_with(model, name):
-        return walked
     return leaf_choices(model, name, Wanted(name))
 
 
@@ -226,10 +229,12 @@ def _read_by_number(model: nn.Module, name: str) -> list[list[Choice]] | None:
     count = members_of(model, name)
     if count < 2 or any(spec.dims[:1] == (count,) for spec in usual_inputs(name)):
         return None
-    uses = [first_use(model, Wanted(name, index)) for index in range(count)]
-    if len({use.path for use in uses if use is not None}) < count:
+    read = _read_numbers(model, name)
+    uses = {index: use for index in read if (use := first_use(model, Wanted(name, index))) is not None}
+    if len({use.path for use in uses.values()}) < len(read):
         return None
-    return [list_consumer_choices(use) or list_any_choices() for use in uses if use is not None]
+    parts = {index: list_consumer_choices(use) or list_any_choices() for index, use in uses.items()}
+    return [parts.get(index) or [Choice(ConstantSpec(None), "not read")] for index in range(count)]
 
 
 def _read_alone(model: nn.Module, name: str) -> list[Choice]:
@@ -265,13 +270,13 @@ def _named_members(name: str, targets: Sequence[ast.expr], values: Sequence[ast.
 
 def _walked_with(model: nn.Module, name: str) -> list[Choice]:
     """One member for each layer of a list over which the forward iterates together with the parameter."""
-    layers = walked_with(model, name)
-    parts = [list_consumer_choices(Use(find_innermost(layer), name)) for layer in layers.values()]
+    uses = walked_uses(model, name)
+    parts = [list_consumer_choices(use) for use in uses.values()]
     if not parts or not all(parts):
         return []
     rows = _combine_parts(parts)
-    if all(isinstance(key, str) for key in layers):
-        keys = [str(key) for key in layers]
+    if all(isinstance(key, str) for key in uses):
+        keys = [str(key) for key in uses]
         return [Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True))), _join_reasons(row)) for row in rows]
     return [
         Choice(SequenceSpec(halve_scales(_list_specs(row)), is_list=True), f"a list, {_join_reasons(row)}")
@@ -316,6 +321,36 @@ def _list_container_choices(model: nn.Module, name: str, keys: Mapping[str, bool
     ]
 
 
+def _list_record_choices(model: nn.Module, name: str) -> list[Choice]:
+    """Two records, if a loop over a parameter reads keys or attributes of each member."""
+    source = Source.of(model, model.forward)
+    loops = (node for node in ast.walk(source.node) if isinstance(node, ast.For | ast.comprehension)) if source else ()
+    members = [
+        node.target.id for node in loops if isinstance(node.target, ast.Name) and _is_name(node.iter, name)
+    ]  # fmt: skip
+    keys: dict[str, bool] = {}
+    for member in dict.fromkeys(members):
+        keys |= _keys_in(source, member) if source else {}
+    # A key that is asked for first may be absent.
+    asked = {
+        left.value for node in (ast.walk(source.node) if source else ()) if isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(left := node.left, ast.Constant)
+    }  # fmt: skip
+    rows = _list_container_choices(model, name, {key: held for key, held in keys.items() if key not in asked})
+    return [
+        replace(each, spec=SequenceSpec((_of_one_sample(each.spec),) * 2, is_list=True)) for each in rows if keys
+    ]  # fmt: skip
+
+
+def _of_one_sample(spec: Spec) -> Spec:
+    """A member of a list is one sample: it has no batch."""
+    if isinstance(spec, MapSpec):
+        return replace(spec, items=tuple((key, _of_one_sample(item)) for key, item in spec.items))
+    if isinstance(spec, TensorSpec) and spec.dims[:1] == ("B",) and len(spec.dims) > 1:
+        return replace(spec, dims=spec.dims[1:])
+    return spec
+
+
 def _combine_parts(parts: list[list[Choice]]) -> list[tuple[Choice, ...]]:
     """Combinations of the parts of a container, early ones first."""
     ranks = itertools.product(*(range(min(3, len(part))) for part in parts))
@@ -337,9 +372,13 @@ def _join_reasons(row: tuple[Choice, ...]) -> str:
 def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
     """The string keys (False) and attributes (True) that forward reads from a parameter, in order."""
     source = Source.of(model, model.forward)
+    return _keys_in(source, name) if source else {}
+
+
+def _keys_in(source: Source, name: str) -> dict[str, bool]:
     found: dict[str, bool] = {}
     uses = reads = 0
-    for node in in_order(source.node) if source else ():
+    for node in in_order(source.node):
         match node:
             case ast.Name(id=owner) if owner == name:
                 uses += 1
@@ -365,34 +404,18 @@ def _is_common(attribute: str) -> bool:
 
 def members_of(model: nn.Module, name: str) -> int:
     """The number of members of a parameter that forward reads by index (`xs[0]`, `xs[1]`); 0 if it reads none."""
+    return max(_read_numbers(model, name), default=-1) + 1
+
+
+def _read_numbers(model: nn.Module, name: str) -> list[int]:
+    """The members of a parameter that forward reads by their number."""
     source = Source.of(model, model.forward)
-    numbers = [-1]
+    found = set[int]()
     for node in ast.walk(source.node) if source else ():
         match node:
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=int(index))) if owner == name:
-                numbers.append(index)
-    return max(numbers) + 1
-
-
-def walked_with(model: nn.Module, name: str) -> dict[str | int, nn.Module]:
-    """Layers that forward iterates over together with a parameter: `zip(self.layers, xs)`, `self.layers[key](x)`."""
-    source = Source.of(model, model.forward)
-    if source is None:
-        return {}
-    for node in ast.walk(source.node):
-        match node:
-            case ast.Call(func=ast.Name(id="zip"), args=parts) if any(_is_name(part, name) for part in parts):
-                for layers in map(source.resolve, parts):
-                    if isinstance(layers, nn.ModuleList):
-                        return dict(enumerate(layers))
-            case (
-                ast.comprehension(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
-                | ast.For(iter=ast.Call(func=ast.Attribute(value=owner, attr="items")))
-            ) if _is_name(owner, name):
-                for layer in model.children():
-                    if isinstance(layer, nn.ModuleDict):
-                        return {**dict(layer.items())}
-    return {}
+                found.add(index)
+    return sorted(found)
 
 
 def _is_name(node: ast.expr, name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 import textwrap
@@ -146,8 +147,15 @@ class Source:
             case ast.Subscript(value=value, slice=index):
                 held = self.resolve(value)
                 if isinstance(held, nn.ModuleList | nn.Sequential | nn.ModuleDict) and len(held):
-                    return _read_member(held, index)
+                    return _read_member(held, self.find_index(index))
         return None
+
+    def find_index(self, node: ast.expr) -> int | str | None:
+        """The number or key that an index is; None for one that is not known."""
+        value: object = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.Name):
+            value = self.environment.get(node.id)
+        return value if isinstance(value, int | str) else None
 
 
 def _read_attribute(held: Any, name: str) -> Any:
@@ -157,19 +165,133 @@ def _read_attribute(held: Any, name: str) -> Any:
         return None
 
 
-def _read_member(held: Any, index: ast.expr) -> Any:
-    if isinstance(index, ast.Constant):
-        try:
-            return held[index.value]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return next(iter(held.values() if isinstance(held, nn.ModuleDict) else held))
+def _read_member(held: Any, index: int | str | None) -> Any:
+    """A member of a container of layers, the first if the index is not known."""
+    if index is None:
+        return next(iter(held.values() if isinstance(held, nn.ModuleDict) else held))
+    try:
+        return held[index]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def first_use(model: nn.Module, wanted: Wanted) -> Use | None:
     """The first layer that a parameter of a model's forward reaches."""
     source = Source.of(model, model.forward)
     return None if source is None else _Follower(source, wanted, 0).run()
+
+
+def walked_uses(model: nn.Module, name: str) -> dict[int | str, Use]:
+    """The first layer that each member of a parameter reaches in a loop, by the member's number or key.
+
+    The loop walks over layers and over the parameter (`for layer, x in zip(self.layers, xs)`), or reads its members by
+    the number of a layer (`xs[i]`). Empty if there is no such loop, or if a member reaches no layer.
+    """
+    source = Source.of(model, model.forward)
+    for walk in _iterate_walks(source) if source is not None else ():
+        uses = {key: _follow_member(walk, name, key) for key in walk.find_keys(name)}
+        found = {key: use for key, use in uses.items() if use is not None}
+        if found and len(found) == len(uses):
+            return found
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A loop of a forward, or a comprehension: what it walks over, into which names, and what it does with each."""
+
+    source: Source
+    target: ast.expr
+    over: ast.expr
+    body: list[ast.stmt]
+
+    def find_keys(self, name: str) -> list[int | str]:
+        """The numbers or keys of the layers that are walked over with a parameter; empty for any other loop."""
+        numbers = {each.id for each, over in self.pairs() if isinstance(each, ast.Name) and _counts(over)}
+        reads = [each for statement in self.body for each in ast.walk(statement) if isinstance(each, ast.Subscript)]
+        members = [
+            each for each in reads if isinstance(each.value, ast.Name) and each.value.id == name
+            and not isinstance(each.slice, ast.Tuple) and numbers & _names_in(each.slice)
+        ]  # fmt: skip
+        walked = [over for _, over in self.pairs() if name in _names_in(over)]
+        if not members and not any(isinstance(over, ast.Name) or _gives_items(over) for over in walked):
+            return []
+        keyed = any(map(_gives_items, walked))
+        indices = numbers | {
+            each.id for each, over in self.pairs() if isinstance(each, ast.Name) and _gives_items(over)
+        }
+        holders = [self.source.resolve(over) for _, over in self.pairs()]
+        holders += [self.source.resolve(each.value) for each in reads if indices & _names_in(each.slice)]
+        if keyed:
+            holders += list(self.source.owner.children())
+            return next((list(held.keys()) for held in holders if isinstance(held, nn.ModuleDict)), [])
+        return next((list(range(len(held))) for held in holders if isinstance(held, nn.ModuleList | nn.Sequential)), [])
+
+    def pairs(self) -> list[tuple[ast.expr, ast.expr]]:
+        """Each name of the target with what it walks over; a number walks over `enumerate` or `range`."""
+        return list(_pair_targets(self.target, self.over))
+
+
+def _pair_targets(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    match target, over:
+        case ast.Tuple(elts=[number, rest]), ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]):
+            yield number, over
+            yield from _pair_targets(rest, inner)
+        case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=parts):
+            for each, part in zip(targets, parts, strict=False):
+                yield from _pair_targets(each, part)
+        case ast.Tuple(elts=[key, value]), ast.Call(func=ast.Attribute(attr="items")):
+            yield key, over
+            yield value, over
+        case _:
+            yield target, over
+
+
+def _counts(over: ast.expr) -> bool:
+    return isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in ("enumerate", "range")
+
+
+def _gives_items(over: ast.expr) -> bool:
+    return isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items"
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _iterate_walks(source: Source) -> Iterator[_Walk]:
+    for node in ast.walk(source.node):
+        match node:
+            case ast.For(target=target, iter=over, body=body):
+                yield _Walk(source, target, over, body)
+            case ast.ListComp(elt=element, generators=[only]) | ast.GeneratorExp(elt=element, generators=[only]):
+                yield _Walk(source, only.target, only.iter, [ast.Expr(element)])
+            case ast.DictComp(key=key, value=value, generators=[only]):
+                yield _Walk(source, only.target, only.iter, [ast.Expr(key), ast.Expr(value)])
+
+
+def _follow_member(walk: _Walk, name: str, key: int | str) -> Use | None:
+    """The first layer that one member of a parameter reaches in the body of a loop."""
+    environment = dict(walk.source.environment)
+    aliases: set[str] = set()
+    for target, over in walk.pairs():
+        if not isinstance(target, ast.Name):
+            continue
+        held = walk.source.resolve(over)
+        if isinstance(over, ast.Name) and over.id == name:
+            aliases.add(target.id)
+        elif _gives_items(over):
+            aliases |= {target.id} if (target, over) != walk.pairs()[0] else set()
+            environment[target.id] = key
+        elif _counts(over):
+            environment[target.id] = key
+        elif isinstance(held, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+            environment[target.id] = _read_member(held, key)
+    function = copy.copy(walk.source.node)
+    function.body = walk.body
+    follower = _Follower(Source(walk.source.owner, function, environment), Wanted(name, key), 0)
+    follower.aliases |= aliases
+    return follower.run()
 
 
 def in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -53,13 +53,17 @@ def _find_disagreements(failed: Failed) -> Iterator[Disagreement]:
 
 
 def _propose_broadcasts(failed: Failed) -> Changes:
-    """An input that meets a computed tensor takes its shape: trailing sizes, then all of them."""
+    """An input that meets another tensor takes its shape: its sizes above one, trailing sizes, then all of them.
+
+    What has the shape of the one input that it is computed from counts as that input.
+    """
     if OPERANDS.get(failed.trail.name) is not compare_elementwise:
         return
     found = [value for value in list_operands(failed.trail) if value.dim()]
     for one, other in ((one, other) for one in found for other in found if one is not other):
-        path, spec = failed.place(one), failed.leaf(one)
-        if path is None or spec is None:
+        path = failed.place(one) or _find_input_of_shape(failed, one)
+        spec = failed.specs.get(path or ())
+        if path is None or not isinstance(spec, TensorSpec):
             continue
         shape = tuple(other.shape)
         if "mask" in str(path[-1]).lower() and len(shape) > 2 and spec.fill in ("", "ones"):
@@ -70,10 +74,21 @@ def _propose_broadcasts(failed: Failed) -> Changes:
         options = [shape[-len(spec.dims) :], shape]
         if len(shape) == 4:
             options.insert(1, (shape[0], 1, *shape[2:]))
+        if len(shape) == one.dim():
+            own = tuple(one.shape)
+            options.insert(0, tuple(size if wanted == 1 else wanted for size, wanted in zip(own, shape, strict=True)))
         for each in options:
             yield put_member(
                 failed.inputs, path, TensorSpec(spec.dtype, name_sizes(failed.inputs, each), spec.fill, spec.argument)
             )
+
+
+def _find_input_of_shape(failed: Failed, tensor: torch.Tensor) -> Path | None:
+    """The one input that a tensor is computed from, if they have the same shape."""
+    paths = failed.sources(tensor)
+    spec = failed.specs.get(paths[0]) if len(paths) == 1 else None
+    same = isinstance(spec, TensorSpec) and shape_of(failed.inputs, spec) == tuple(tensor.shape)
+    return paths[0] if same else None
 
 
 def meets_mask(failed: Failed) -> bool:
@@ -120,7 +135,7 @@ def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
     for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride):
         for path, spec in pairs:
             for at, size in enumerate(shape_of(failed.inputs, spec)):
-                value = None if at == 0 and len(spec.dims) > 1 else fit(size, told)
+                value = None if at == 0 and len(spec.dims) > 1 and isinstance(spec.dims[0], str) else fit(size, told)
                 if value is not None and _is_sound(failed, spec, at, value):
                     yield from resize_dimension(failed.inputs, path, spec, at, value)
     yield from change_flattened(failed, told.tensor, told.had, told.wanted, pairs)
@@ -181,6 +196,22 @@ def _propose_longer(failed: Failed, match: Match) -> Changes:
     if at < len(shape):
         wanted = 1 << (2 * padding).bit_length() - (padding & (padding - 1) == 0)
         yield from _settle_disagreement(failed, Disagreement(None, -1, shape[at], wanted))
+
+
+def _propose_window(failed: Failed, match: Match) -> Changes:
+    """`stft([32, 64], n_fft=4096, ...`: a signal of several windows."""
+    shape, window = [int(size) for size in re.findall(r"\d+", match[1])], int(match[2])
+    if shape and shape[-1] <= window:
+        yield from _settle_disagreement(failed, Disagreement(None, -1, shape[-1], 4 * window))
+
+
+def _propose_rows_of_mask(failed: Failed, match: Match) -> Changes:
+    """A mask of another size than the tensor that it selects from: an input with more rows, as neighbours of each are
+    many."""
+    mask, other = ([int(size) for size in re.findall(r"\d+", group)] for group in match.groups()[:2])
+    for had, wanted in zip(mask, other, strict=False):
+        if had != wanted:
+            yield from _settle_disagreement(failed, Disagreement(None, -1, min(had, wanted), 4 * max(had, wanted)))
 
 
 def _propose_split(failed: Failed, match: Match) -> Changes:
@@ -304,6 +335,8 @@ Row = tuple[str, Callable[[Failed, Match], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"stft\(\w+\[([\d, ]+)\], n_fft=(\d+)", _propose_window),
+    (r"shape of the mask \[([\d, ]+)\].*indexed tensor \[([\d, ]+)\]", _propose_rows_of_mask),
     (r"padding \((\d+), (\d+)\) at dimension (\d+) of input.*\[([\d, ]+)\]", _propose_longer),
     (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
