@@ -54,6 +54,21 @@ KEPT = {
     "TOML": ("settings.toml", "[model]\nentry_width = 6\ninner_width = 7\nouter_width = 9\n"),
     "a dictionary": ("train.py", "CONFIG = {'entry_width': 6, 'inner_width': 7, 'outer_width': 9}\n"),
     "a call of dict": ("configs/base.py", "model = dict(type='Other', entry_width=6, inner_width=7, outer_width=9)\n"),
+    "assignments": (
+        "config.py",
+        "from yacs.config import CfgNode as CN\n_C = CN()\n_C.MODEL = CN()\n_C.MODEL.entry_width = 6\n"
+        "_C.MODEL.inner_width = 7\n_C.MODEL.outer_width = 9\n",
+    ),
+    "assignments to a part": (
+        "configs/base.py",
+        "def get_config():\n  config = ConfigDict()\n  config.model = model = ConfigDict()\n  model.entry_width = 6\n"
+        "  model.inner_width = 7\n  config.model.outer_width = 9\n  return config\n",
+    ),
+    "a class": (
+        "settings.py",
+        "class Config:\n    entry_width = 6\n\n    def __init__(self, data):\n        self.names = open(data)\n"
+        "        self.inner_width = 7\n        self.outer_width = 9\n",
+    ),
     "a command line": (
         "main.py",
         "p = ArgumentParser()\np.add_argument('--entry-width', type=int, default=6)\n"
@@ -376,3 +391,65 @@ def test_a_configuration_with_values_runs_as_the_guess_did(workspace):
     model = found.construct()
     assert not any(parameter.is_meta for parameter in model.parameters())
     assert torch.equal(model(torch.zeros(1, model.inner.in_features)), model(torch.zeros(1, model.inner.in_features)))
+
+
+def test_an_entry_that_one_mapping_lacks_is_another_one_s(workspace):
+    put(workspace, "a.yaml", "net:\n  entry_width: 6\n  inner_width: 7\n")
+    put(workspace, "b.yaml", "seed: 3\nhead:\n  outer_width: 9\n")
+    (found,) = looked_at(workspace, HEAD + NESTED)
+    assert found.arguments["cfg"]["head"]["outer_width"] == 9
+
+
+MODED = """
+class NetConfig:
+    def __init__(self, width, **more):
+        self.width = width
+        for name, value in more.items():
+            setattr(self, name, value)
+
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.mode, self.layer = config.mode, nn.Linear(config.width, config.depth)
+
+    def forward(self, x):
+        if self.mode == "plain":
+            return self.layer(x)
+        raise NotImplementedError
+"""
+
+
+def test_what_a_configuration_of_the_file_lacks_is_a_word_that_the_code_compares(workspace):
+    (found,) = looked_at(workspace, HEAD + MODED)
+    assert isinstance(found, Found), found
+    assert found.arguments["config"].mode == "plain"
+    assert runs_in_eager(found).shape[-1] == found.arguments["config"].depth
+
+
+def test_known_arguments_of_a_configuration_are_taken_where_others_are_not_known(workspace):
+    put(
+        workspace,
+        "train.py",
+        "from net import NetConfig\ndata = load()\nNetConfig(data.width, depth=7, mode='plain')\n",
+    )
+    (found,) = looked_at(workspace, HEAD + MODED)
+    assert found.arguments["config"].depth == 7
+
+
+def test_a_configuration_that_reads_files_is_read_from_its_source(workspace):
+    text = "class Config:\n    def __init__(self, data):\n        self.names = open(data + '/names')\n"
+    text += "        self.entry_width = 6\n        self.inner_width = 7\n        self.outer_width = 9\n"
+    (found,) = looked_at(workspace, HEAD + text + ATTRIBUTES.replace("cfg", "config"))
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[-1] == found.construct().outer.out_features
+    assert found.arguments["config"]["entry_width"] == 6
+
+
+def test_a_module_that_is_chosen_by_its_name_is_the_traced_one(workspace):
+    text = "class Config:\n    def __init__(self, data, width):\n        self.data, self.entry_width = data, width\n"
+    text += "        self.inner_width = 7\n        self.outer_width = 9\n"
+    run = "from importlib import import_module\nname = args.model\nx = import_module('models.' + name)\n"
+    put(workspace, "run.py", run + "config = x.Config('corpus', 6)\nmodel = x.Net(config)\n")
+    (found,) = looked_at(workspace, HEAD + text + ATTRIBUTES.replace("cfg", "config"))
+    assert isinstance(found, Found), found
+    assert found.construct().inner.in_features == 6

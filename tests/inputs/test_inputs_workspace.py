@@ -317,3 +317,50 @@ class Heads(nn.Module):
 """
     items = looked_at(workspace, text)
     assert not [item for item in items if isinstance(item, Found)]
+
+
+BUILDER = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, phase, width, layers):
+        super().__init__()
+        self.phase, self.layers = phase, nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x) if self.phase == "train" else x
+
+def build_net(phase, width, depth):
+    if phase != "test" and phase != "train":
+        print("no such phase")
+        return
+    return Net(phase, width, [nn.Linear(width, width) for _ in range(depth)])
+"""
+
+
+def test_a_class_is_built_as_another_file_calls_its_builder(workspace):
+    put(
+        workspace,
+        "train.py",
+        "from net import build_net\ncfg = {'width': 11}\nnet = build_net('train', cfg['width'], 3)\n",
+    )
+    (found,) = looked_at(workspace, BUILDER)
+    assert isinstance(found, Found), found
+    assert len(found.construct().layers) == 3
+    assert "train.py" in found.found
+
+
+def test_a_builder_is_given_a_word_that_it_compares(workspace):
+    (found,) = looked_at(workspace, BUILDER.replace("width, depth):", "width=5, depth=2):"))
+    assert isinstance(found, Found), found
+    assert found.construct().phase == "test"
+
+
+def test_an_argument_that_is_a_tensor_is_one(workspace):
+    text = (
+        "import torch\nfrom torch import nn\n\nclass Scale(nn.Module):\n    def __init__(self, mean: torch.Tensor):\n"
+    )
+    text += "        super().__init__()\n        assert mean.dim() == 1\n        self.register_buffer('mean', mean)\n\n"
+    (found,) = looked_at(workspace, text + "    def forward(self, x):\n        return x - self.mean\n")
+    assert isinstance(found, Found), found

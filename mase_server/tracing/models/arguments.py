@@ -282,7 +282,8 @@ class Repairs:
             return
         places = before | {here}
         parts = partial(parts_for, around=self.around, make=self.make)
-        for proposal in propose_arguments(clue_of(error, step.function, step.arguments, parts)):
+        clue = clue_of(error, step.function, step.arguments, parts, self.around.settings().find_entry)
+        for proposal in propose_arguments(clue):
             other = _Step(step.function, proposal, _describe_change(step.how), step.free)
             if (key := other.key()) not in self._seen:
                 self._seen.add(key)

@@ -235,3 +235,35 @@ def find_builders(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
     direct = [node for node in functions if name in mentioned[node.name]]
     names = {node.name for node in direct}
     return direct + [node for node in functions if node not in direct and names & mentioned[node.name]]
+
+
+def find_compared_words(tree: ast.AST, name: str) -> list[str]:
+    """The texts that code compares an entry of this name with: `mode == "train"`, `self.mode.lower() in (...)`."""
+    found: dict[str, None] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()], comparators=[right]) if (
+                get_entry_name(left) == name
+            ):
+                parts = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
+                values = [part.value for part in parts if isinstance(part, ast.Constant)]
+                found |= dict.fromkeys(value for value in values if isinstance(value, str))
+    return list(found)
+
+
+def get_entry_name(node: ast.expr) -> str:
+    """`mode`, `config.model.mode` and `mode.lower()` read the entry `mode`; "" for another expression."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=ast.Attribute(value=held, attr="lower" | "upper" | "strip")):
+            return get_entry_name(held)
+    return ""
+
+
+def read_definition(thing: Any) -> ast.AST:
+    """The syntax tree of a class or function; an empty one if its source cannot be read."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])

@@ -8,7 +8,7 @@ import inspect
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -53,7 +53,8 @@ class Clue:
 
     Entries of configurations among them count as arguments too.  culprits: their names, the likeliest first.
     places: the place of each such entry.  parts: classes, functions and modules that an argument may be.
-    takes_any: does the constructor take `**kwargs`?
+    takes_any: does the constructor take `**kwargs`?  entry: the workspace's value of an entry, None if it has none.
+    function: what the arguments are for.
     """
 
     error: BaseException
@@ -65,6 +66,8 @@ class Clue:
     places: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Parts = field(default=lambda name, attribute: iter(()))
     takes_any: bool = False
+    entry: Callable[[Sequence[str]], Any] = field(default=lambda path: None)
+    function: Callable[..., Any] | None = None
 
     def last(self) -> Step | None:
         """The statement that raised, if it can be read."""
@@ -76,6 +79,7 @@ def clue_of(
     kind: Callable[..., Any],
     given: Mapping[str, Any],
     parts: Parts = lambda name, attribute: iter(()),
+    entry: Callable[[Sequence[str]], Any] = lambda path: None,
 ) -> Clue:
     """Read an error from `kind(**given)` or from the forward of the resulting model."""
     own = {**defaults_of(kind), **given}
@@ -86,7 +90,8 @@ def clue_of(
     culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
     places = {name: path for name, (path, _) in inside.items()}
     takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
-    return Clue(error, text, arguments, steps, tuple(culprits), own if places else given, places, parts, takes_any)
+    held = own if places else given
+    return Clue(error, text, arguments, steps, tuple(culprits), held, places, parts, takes_any, entry, kind)
 
 
 def place_of(error: BaseException) -> tuple[str, str, int]:

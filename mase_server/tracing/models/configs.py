@@ -131,10 +131,16 @@ def make_configuration(name: str, tree: ast.AST, settings: Settings) -> AnyConfi
         value = plain.get(read.path[-1]) if known else None
         if (
             _get_entry(made, read.path) is None
-            and (value := _choose_entry_value(read) if value is None else value) is not None
+            and (value := _find_entry_value(read, settings) if value is None else value) is not None
         ):
             _insert_entry(made, read.path, value)
     return made.at((name,))
+
+
+def _find_entry_value(read: Read, settings: Settings) -> Any:
+    """The value of an entry that a mapping of the workspace has under the same two names, else the usual one."""
+    known = settings.find_entry(read.path[-2:]) if len(read.path) > 1 and read.default is None else None
+    return _choose_entry_value(read) if known is None else known
 
 
 def _choose_entry_value(read: Read) -> Any:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -89,6 +90,8 @@ def _bound_nodes(call: ast.Call, function: Callable[..., Any]) -> Iterator[tuple
     for name, node in bound.arguments.items():
         if isinstance(node, ast.expr):
             yield name, node
+        elif isinstance(node, dict):  # what `**kwargs` takes
+            yield from node.items()
 
 
 def _evaluate_expression(node: ast.expr, namespace: Namespace, local: Mapping[str, Any]) -> Any:
@@ -252,6 +255,9 @@ class _Resolver:
     def _resolve_assigned(self, name: str, line: int, depth: int) -> Any:
         earlier = [pair for pair in self.index.assignments.get(name, ()) if pair[0] < line]
         value = max(earlier, key=lambda pair: pair[0])[1] if earlier else self._find_given(name, line)
+        if value is not None and _loads_module(value) and self.around is not None:
+            # A module that is chosen when the program runs: here, the one that is traced.
+            return SimpleNamespace(**self.around.namespace)
         if _is_parsing(value) and (options := parsed_options(self.tree)):
             return AnyConfig(options).at((name,))
         if depth >= MAX_DEPTH:
@@ -324,6 +330,12 @@ def _name_arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.
     plain = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
     positional = dict(zip(names, plain, strict=False))
     return {**positional, **{each.arg: each.value for each in call.keywords if each.arg}}
+
+
+def _loads_module(node: ast.expr) -> bool:
+    """Is this `import_module("models." + name)`?"""
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return name in ("import_module", "__import__")
 
 
 def _is_parsing(node: ast.expr | None) -> bool:

@@ -55,9 +55,10 @@ from mase_server.tracing.models.guesses import (
     Arguments,
     NoArgumentsError,
     key_of_arguments,
+    lacking_arguments,
     make_arguments,
-    usual_arguments,
 )
+from mase_server.tracing.models.plans import Start, iterate_builder_starts
 from mase_server.tracing.models.workspace import FILE_STEPS, Budget
 from mase_server.tracing.recording.shadow import MetaMode
 
@@ -454,6 +455,8 @@ def call_factory(factory: Factory, around: Surroundings, asked: str | None) -> I
     """The models that a function returns, and how; nothing if it fails. asked: the text of the call, if a comment gives
     one."""
     arguments: Arguments = {}
+    guessed: Arguments = {}
+    start: Start | None = None
     function = around.namespace[factory.name]
 
     def make() -> Any:
@@ -461,13 +464,18 @@ def call_factory(factory: Factory, around: Surroundings, asked: str | None) -> I
 
     try:
         if asked is None:
-            arguments = usual_arguments(function, around)
+            start = next(iterate_builder_starts(function, around), None) if list_required_parameters(function) else None
+            known = start.arguments if start is not None else {}
+            guessed = lacking_arguments(function, known, around)
+            arguments = {**known, **guessed}
         with around.on_trial(), Constructions().recording(), MetaMode(around.shadows):
             result = make()
     except (*RAISED, NoArgumentsError):  # the border to the user's functions
         return
-    source = "comment" if asked is not None else "search" if arguments else "default"
-    how = "its builder's arguments are guessed from their names" if source == "search" else ""
+    source = "comment" if asked is not None else "search" if guessed else "usage" if arguments else "default"
+    how = start.how if start is not None else "its builder's arguments are guessed from their names" if guessed else ""
+    if start is not None and guessed:
+        how += f", with {', '.join(guessed)} guessed"
     for instance in iterate_held_models(factory.name, result):
         yield instance, Built(instance.model, arguments, source, partial(_call_again, make, instance.name), how)
 

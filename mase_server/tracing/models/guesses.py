@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,14 +21,14 @@ from torch import nn
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.models.classes import calls_of, class_nodes
+from mase_server.tracing.models.classes import calls_of, class_nodes, find_compared_words, read_definition
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
 from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
-from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call
+from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly
 from mase_server.tracing.models.names import usual_argument, usual_list
+from mase_server.tracing.models.settings import CONFIG_CLASS
 from mase_server.tracing.models.workspace import Call
 
-_CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 #: Names that mean a list, and those that may mean one if a number failed.
 _LIST_NAME = re.compile(r"sizes$|dims$")
 PLURAL = re.compile(r"s$")
@@ -168,6 +169,11 @@ class _Guess:
             return self._guess_configuration(name)
         if annotation is bool:
             return False
+        if annotation is torch.Tensor:
+            return Made(partial(torch.zeros, 64), "torch.zeros(64)")
+        words = find_compared_words(read_definition(function), name)
+        if words and annotation in (str, inspect.Parameter.empty):
+            return words[0]
         if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
             return usual_list(name)
         if annotation is inspect.Parameter.empty and _MODEL_NAME.fullmatch(name):
@@ -218,9 +224,7 @@ class _Guess:
         """The file's own configuration class, else one with an entry for everything that is read from `name`."""
         namespace, tree = self.around.namespace, self.around.tree
         own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
-        imported = [
-            kind for kind in namespace.values() if inspect.isclass(kind) and _CONFIG_CLASS.search(kind.__name__)
-        ]
+        imported = [kind for kind in namespace.values() if inspect.isclass(kind) and CONFIG_CLASS.search(kind.__name__)]
         kinds = [kind for kind in dict.fromkeys((*own, *imported)) if _is_config(kind)]
         read = {read.path[0] for read in reads_of(name, tree)}
         # Of two configurations, the one that extends the other is more complete.
@@ -231,35 +235,43 @@ class _Guess:
                 any(kind in other.__mro__[1:] for other in kinds),
             ),
         )
-        return self.filled(ranked[0]) if ranked else make_configuration(name, tree, self.around.settings())
+        with contextlib.suppress(NoArgumentsError):  # then its entries are read from its source
+            if ranked:
+                return self.filled(ranked[0])
+        return make_configuration(name, tree, self.around.settings())
 
     def filled(self, kind: type) -> Any:
         """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
         workspace's value, else the usual one."""
-        if list_required_parameters(kind) and (made := self._find_made(kind)) is not None:
-            return made
-        known = self.around.settings().closest(_list_config_fields(kind)) if list_required_parameters(kind) else {}
-        given = {
-            each.name: known[each.name] for each in list_required_parameters(kind) if known.get(each.name) is not None
-        }
+        given: Mapping[str, Any] = {}
+        if list_required_parameters(kind):
+            made, given = self._find_made(kind)
+            if made is not None:
+                return made
+            known = {} if given else self.around.settings().closest(_list_config_fields(kind))
+            needed = [each.name for each in list_required_parameters(kind)]
+            given = given or {name: known[name] for name in needed if known.get(name) is not None}
         arguments = make_arguments({**given, **lacking_arguments(kind, given, self.around, self.make)})
         try:
             return kind(**arguments)
         except RAISED as error:  # the border to the user's checks of a guess
             raise NoArgumentsError(f"the guess for {kind.__name__} does not fit ({describe_error(error)})") from error
 
-    def _find_made(self, kind: type) -> Any:
-        """The first configuration of a class that a call in the file or in the workspace makes."""
+    def _find_made(self, kind: type) -> tuple[Any, Arguments]:
+        """The first configuration of a class that a call in the file or in the workspace makes; if the arguments of
+        none are all known, the known ones of the first call that has any."""
         home = str(getattr(sys.modules.get(kind.__module__), "__file__", "") or "")
         own = (Call(call, self.around.tree, "") for call in calls_of(self.around.tree, kind.__name__))
         calls = itertools.chain(own, self.around.workspace.calls(kind.__name__, home))
         names = {**self.around.namespace, kind.__name__: kind}
+        known: Arguments = {}
         for call in itertools.islice(calls, MAX_MADE):
             with contextlib.suppress(*RAISED):  # the border to the user's expressions
                 made = evaluate_call(call.node, names, call.tree, call.file, self.around)
                 if isinstance(made, kind):
-                    return made
-        return None
+                    return made, {}
+            known = known or evaluate_partly(call.node, names, call.tree, kind, call.file, self.around)[0]
+        return None, known
 
 
 def _is_named(node: ast.AST, name: str) -> bool:
@@ -275,7 +287,7 @@ def _list_config_fields(kind: type) -> set[str]:
 
 def _is_config(kind: type) -> bool:
     return not issubclass(kind, nn.Module) and (
-        dataclasses.is_dataclass(kind) or bool(_CONFIG_CLASS.search(kind.__name__))
+        dataclasses.is_dataclass(kind) or bool(CONFIG_CLASS.search(kind.__name__))
     )
 
 

@@ -29,6 +29,8 @@ from mase_server.tracing.models.workspace import Call, examples_of
 MAX_CALLS = 12
 #: The most functions of the file that are called because they may make it.
 MAX_BUILDERS = 6
+#: The most calls of such a function elsewhere in the workspace.
+MAX_CALLS_OF_BUILDER = 3
 #: Values of builders' parameters that keep them from reading files.
 _OFFLINE = {"pretrained": False, "download": False}
 
@@ -82,6 +84,15 @@ def iterate_plans(kind: type[nn.Module], around: Surroundings, asked: str | None
         yield Plan("usage", make, guessed=True, how=f"built as {_describe_call_place(found, around)} builds it")
 
 
+def iterate_builder_starts(function: Callable[..., Any], around: Surroundings) -> Iterator[Start]:
+    """The known arguments of a function of the file, as other files of the workspace call it."""
+    names = {**around.namespace, function.__name__: function}
+    for found in itertools.islice(around.workspace.calls(function.__name__), MAX_CALLS_OF_BUILDER):
+        given, _ = evaluate_partly(found.node, names, found.tree, function, found.file, around)
+        if given:
+            yield Start(function, given, f"built as {_describe_call_place(found, around)} builds it")
+
+
 def iterate_starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
     """Calls whose arguments are partly known, the file's own first."""
     wanted = {each.name for each in list_required_parameters(kind)}
@@ -98,6 +109,8 @@ def iterate_starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Star
                 yield Start(kind, given, f"built as {where} builds it")
     yield from _from_settings(kind, around)
     for function in itertools.islice(_find_class_builders(kind, around), MAX_BUILDERS):
+        if inspect.isfunction(function) and list_required_parameters(function):
+            yield from iterate_builder_starts(function, around)
         yield Start(function, _choose_offline_arguments(function), f"built by {function.__name__}()")
 
 

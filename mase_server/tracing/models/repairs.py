@@ -19,8 +19,9 @@ import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.models.classes import find_compared_words, get_entry_name, read_definition
 from mase_server.tracing.models.clues import Clue
-from mase_server.tracing.models.configs import LackingError, guess_entry_value, replace_entry
+from mase_server.tracing.models.configs import LackingError, guess_entry_value, is_configuration, replace_entry
 from mase_server.tracing.models.guesses import Arguments, Made, key_of_arguments
 from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
 
@@ -74,12 +75,24 @@ def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
     if isinstance(clue.error, LackingError):
         *path, key = clue.error.path
         if path and path[0] in clue.given:
+            known = clue.entry([*path[-1:], key]) if len(path) > 1 else None
+            value = _guess_entry(clue, key) if known is None else known
             holder = _get_held_value(clue.given, path)
-            yield (
-                {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), guess_entry_value(key))}
-                if holder is not None
-                else {}
-            )
+            yield {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), value)} if holder is not None else {}
+
+
+def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:
+    """An attribute that the user's own configuration lacks."""
+    for name, value in clue.given.items():
+        if isinstance(clue.error, AttributeError) and value is clue.error.obj and is_configuration(value):
+            yield {name: replace_entry(value, (match[1],), _guess_entry(clue, match[1]))}
+
+
+def _guess_entry(clue: Clue, key: str) -> Any:
+    """A value for an entry: the first text that the class, or a function that failed, compares it with, else the usual
+    one."""
+    trees = (read_definition(clue.function), *(step.function for step in clue.steps))
+    return next((word for tree in trees for word in find_compared_words(tree, key)), None) or guess_entry_value(key)
 
 
 def _get_held_value(holder: Any, path: list[str]) -> Any:
@@ -135,7 +148,7 @@ def _is_looked_up(clue: Clue, name: str) -> bool:
 
 def _propose_positive(clue: Clue, match: re.Match[str]) -> Changes:
     """Positive sizes for those that mean "not yet known", such as a vocabulary of -1."""
-    open_ones = [name for name, value in clue.arguments.items() if type(value) is int and value < 0]
+    open_ones = [name for name, value in clue.arguments.items() if type(value) is int and value <= 0]
     yield {name: guess_entry_value(name) for name in open_ones}
 
 
@@ -213,16 +226,16 @@ def _propose_options(clue: Clue, match: re.Match[str]) -> Changes:
         for node in ast.walk(step.function):
             choices: list[Any] = []
             match node:
-                case ast.Compare(left=ast.Name() as left, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
+                case ast.Compare(left=read, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
                     held = step.value(right)
                     choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
-                    names = left
-                case ast.Subscript(value=table, slice=ast.Name() as names) if isinstance(step.value(table), dict):
+                case ast.Subscript(value=table, slice=read) if isinstance(step.value(table), dict):
                     choices = list(step.value(table))
                 case _:
                     continue
-            if names.id in clue.arguments:
-                yield from ({names.id: choice} for choice in choices[:4] if isinstance(choice, str | int))
+            name = get_entry_name(read)
+            if name in clue.arguments:
+                yield from ({name: choice} for choice in choices[:4] if isinstance(choice, str | int))
 
 
 def _propose_divisible(clue: Clue, match: re.Match[str]) -> Changes:
@@ -365,8 +378,9 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
     (r"^KeyError: '(\w+)'", _propose_keyword),
-    (r"parameter is expected to be 2-dimensional", _propose_matrices),
+    (r"parameter is expected to be 2-dimensional|'int' object has no attribute 'dim'", _propose_matrices),
     (
         r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be",
         _propose_mappings,

@@ -12,7 +12,7 @@ import itertools
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,13 @@ MAX_BYTES = 60_000
 Entries = dict[str, Any]
 
 _NAMED = re.compile(rb"(?i)(config|cfg|params|args)\w*\s*=\s*\{")
+#: An entry that is set by an assignment (`_C.MODEL.DEPTH = 12`), or a class of settings.
+_SET = re.compile(
+    rb"(?im)^\s*(_?C|\w*(config|cfg|conf|args|opts?|hps|hparams|params))(\.\w+)+\s*=[^=]"
+    rb"|^class \w*(config|cfg|args|params|settings|options)\b"
+)
+#: Classes whose assignments are settings.
+CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 _LINE = re.compile(r"^(\s*)([\w.-]+)\s*:\s*(.*?)\s*(?:#.*)?$")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "null": None, "none": None, "~": None, "": None}
 
@@ -62,6 +69,16 @@ class Settings:
                 return dict(mapping)
         return {}
 
+    def find_entry(self, path: Sequence[str]) -> Any:
+        """The value at a path of names in the first mapping that has it; None if none does."""
+        for mapping in self._iterate_mappings(set(path), len(path)):
+            held: Any = mapping
+            for name in path:
+                held = held.get(name) if isinstance(held, Mapping) else None
+            if held is not None:
+                return held
+        return None
+
     def _iterate_mappings(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
         """The mappings of files whose text has enough of these words, the file's own first."""
         own = _in_code(self.tree) if self.tree is not None else iter(())
@@ -82,7 +99,7 @@ def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
     parser = b"add_argument" in text
-    if parser or b"dict(" in text or _NAMED.search(text):
+    if parser or b"dict(" in text or _NAMED.search(text) or _SET.search(text):
         return _in_code(_parse_setting_code(text), parser=parser)
     return iter(())
 
@@ -163,12 +180,73 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def _in_code(tree: ast.AST, *, parser: bool = True) -> Iterator[Mapping[str, Any]]:
-    """The options of a command line parser, then dictionaries of plain values."""
+    """The options of a command line parser, entries that are assigned one by one, then dictionaries of plain values."""
     if parser and (options := parsed_options(tree)):
         yield options
     for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.FunctionDef):
+            yield from _list_assigned_entries(node)
+        elif isinstance(node, ast.ClassDef) and CONFIG_CLASS.search(node.name):
+            yield read_class_entries(node)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Dict | ast.Call) and (found := plain_mapping(node)):
             yield found
+
+
+def _list_assigned_entries(scope: ast.Module | ast.FunctionDef) -> list[Entries]:
+    """The configurations that a scope fills by assignments: `config.model.depth = 12`, `model = config.model = C()`.
+
+    Those with at least two entries.
+    """
+    roots: dict[str, Entries] = {}
+    #: Another name of an inner mapping -> where it is: `model = config.model`.
+    aliases: dict[str, tuple[str, ...]] = {}
+    for node in scope.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        paths = [path for target in node.targets if (path := _read_path(target, aliases)) is not None]
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        held = next((path for path in paths if len(path) > 1), _read_path(node.value, aliases) or ())
+        if len(held) > 1:
+            aliases |= dict.fromkeys(names, held)
+        value = _read_literal(node.value)
+        for path in paths:
+            if len(path) > 1 and value is not Ellipsis:
+                holder: Any = roots.setdefault(path[0], Entries())
+                for key in path[1:-1]:
+                    inner = holder.get(key)
+                    holder[key] = holder = inner if isinstance(inner, dict) else Entries()
+                holder[path[-1]] = value
+    return [entries for entries in roots.values() if len(keys_of(entries)) > 1]
+
+
+def _read_path(node: ast.expr, aliases: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+    """The names of `config.model.depth`, whatever an inner part of it is called here; None for any other expression."""
+    match node:
+        case ast.Name(id=name):
+            return aliases.get(name, (name,))
+        case ast.Attribute(value=holder, attr=key) | ast.Subscript(value=holder, slice=ast.Constant(value=str(key))):
+            inner = _read_path(holder, aliases)
+            return None if inner is None else (*inner, key)
+    return None
+
+
+def read_class_entries(node: ast.ClassDef) -> Entries:
+    """The plain values that a class gives its attributes, in its body or in its methods."""
+    found: Entries = {}
+    for inner in ast.walk(node):
+        match inner:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if inner in node.body:
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if inner in node.body:
+                pass
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value):
+                pass
+            case _:
+                continue
+        if (plain := _read_literal(value)) is not Ellipsis:
+            found.setdefault(name, plain)
+    return found
 
 
 def plain_mapping(node: ast.AST) -> Entries:

@@ -230,6 +230,8 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
         for alias in node.names
         if alias.asname
     }
+    # A module that is chosen by its name may be any: `module = import_module("models." + name)`.
+    loaded = {name for node in ast.walk(tree) for name in _find_loaded_modules(node)}
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=called)) if called == name:
@@ -239,6 +241,14 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
                     yield node
             case ast.Call(func=ast.Attribute(value=holder, attr=called) as func, args=args, keywords=keywords):
                 parts = [part for word in ast.unparse(holder).split(".") for part in aliases.get(word, [word])]
-                if called == name and not known.isdisjoint(parts):
+                if called == name and not (known.isdisjoint(parts) and loaded.isdisjoint(parts)):
                     plain = ast.copy_location(ast.Name(name, ast.Load()), func)
                     yield ast.copy_location(ast.Call(plain, args, keywords), node)
+
+
+def _find_loaded_modules(node: ast.AST) -> list[str]:
+    """The name that gets a module of a computed name."""
+    match node:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=func)):
+            return [name] if ast.unparse(func).rpartition(".")[2] in ("import_module", "__import__") else []
+    return []
