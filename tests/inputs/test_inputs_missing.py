@@ -315,6 +315,20 @@ def test_a_handler_that_only_raises_again_does_not_expect_a_missing_package(tmp_
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 2)])
 
 
+@pytest.mark.parametrize("place", ["class", "method"])
+def test_a_decorator_that_fails_is_an_error_and_what_it_decorates_is_shown_without_it(tmp_path, place):
+    decorated = {
+        "class": BODY.replace("class Net", "@doc(\n    tokenizer='x',\n)\nclass Net"),
+        "method": BODY.replace("    def forward", "    @doc(tokenizer='x')\n    def forward"),
+    }
+    text = HEAD + "def doc(*, checkpoint):\n    return lambda function: function\n" + decorated[place]
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["h"] == [2, 5]
+    (problem,) = payload["problems"]
+    assert problem["severity"] == "error"
+    assert "is shown without this decorator" in problem["message"]
+
+
 def test_a_module_that_is_not_in_its_package_is_an_error_and_the_rest_is_shown(tmp_path):
     files = {"kit_a/__init__.py": "", "kit_a/net.py": HEAD + "from .blocs import Block\n" + BODY}
     payload = traced(tmp_path, files, "kit_a/net.py")

@@ -93,6 +93,14 @@ SOLVED = {
         "return self.words(x[0]) + self.bigrams(x[2])",
         None,
     ),
+    "images of scores and labels in a loss": (
+        "self.smooth = 1.0",
+        "output, target",
+        "hot = torch.FloatTensor(target.size()[0], 10, target.size()[1], target.size()[2]).zero_()\n"
+        "hot = hot.scatter_(1, target.unsqueeze(1), 1)\n"
+        "return F.cross_entropy(output, target) + (output.softmax(1) * hot).sum() + self.smooth",
+        "output: f32[B=2, 10, H=32, W=32]; target: i64[B, H, W] < 10",
+    ),
     "a layer that is handed over": (
         "self.norm = nn.LayerNorm(16)",
         "x, sublayer",

@@ -27,8 +27,9 @@ from torch.utils.data import DataLoader
 
 from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
+from mase_server.tracing.importing.rewrite import Start
 from mase_server.tracing.importing.source import Namespace
-from mase_server.tracing.importing.statements import Cuts, Start, execute_to_end, plain_code_from
+from mase_server.tracing.importing.statements import Cuts, execute_to_end, plain_code_from
 
 #: Variables that keep libraries quiet and away from windows and the network.
 ENVIRONMENT = {
@@ -214,6 +215,9 @@ def execute_program(
     if module.__spec__ is None:
         vars(module).update(loaded.names)
         error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from, cuts)
+        parent, _, name = module.__name__.rpartition(".")
+        if parent in sys.modules:  # as an import does at its end
+            setattr(sys.modules[parent], name, module)
         return module, error
     return module, None
 

@@ -40,9 +40,10 @@ from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
+from mase_server.tracing.importing.rewrite import Start
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
 from mase_server.tracing.importing.standins import assumed
-from mase_server.tracing.importing.statements import Cuts, Start, collecting_failures
+from mase_server.tracing.importing.statements import Cuts, collecting_failures
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes
 from mase_server.tracing.inputs.roles import describe_inputs
@@ -96,13 +97,15 @@ class Running(Showing):
         return (replace(run, error=failures[0]) if failures and run.error is None else run), found
 
     def _load(self) -> tuple[MainRun, list[Found]]:
-        if self.options.run_main:
-            run = self._execute_as("__main__", find_test(self.tree))
+        place, test = Place.of(self.path), find_test(self.tree)
+        # A module of a package that does nothing else as a program is run under its own name, which others may use.
+        if self.options.run_main and (not place.package or test is not None or trouble.has_guard(self.tree)):
+            run = self._execute_as("__main__", test)
             found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
             if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
                 return run, found
             self.explanation = run.error
-        run = self._execute_as(Place.of(self.path).name)
+        run = self._execute_as(place.name)
         return run, [self._of_call(run, reached) for reached in self._worth_showing(run)]
 
     def in_run(self, run: MainRun) -> Problem | None:

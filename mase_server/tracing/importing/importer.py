@@ -29,7 +29,15 @@ from typing import Any
 from mase_server.private import own_folder, read_own
 from mase_server.tracing.importing import lookups
 from mase_server.tracing.importing.lookups import note_source, without_recording
-from mase_server.tracing.importing.rewrite import REPORTER, VERSION, Instrumented, Site, instrument, provide_default
+from mase_server.tracing.importing.rewrite import (
+    REPORTER,
+    VERSION,
+    Instrumented,
+    Site,
+    Start,
+    instrument,
+    provide_default,
+)
 from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
 from mase_server.tracing.importing.source import Namespace, read_source
 
@@ -107,7 +115,7 @@ class WorkspaceImporter:
             self.imported.append(path)
         return instrumented.code
 
-    def code_from(self, path: str, start: tuple[int, int]) -> CodeType:
+    def code_from(self, path: str, start: Start) -> CodeType:
         """The code of a prepared file from a statement on, for the same namespace."""
         return instrument(read_source(path), path, start=start).code
 

@@ -67,7 +67,7 @@ def find_placeholder_error(error: BaseException) -> BaseException:
     # C code that got one has no frame, but its error names the type.
     named = Placeholder.__name__ in str(error)
     given = [value for frame in inner if named or is_hidden(frame.f_code) for value in frame.f_locals.values()]
-    refused = next((value for value in given if stands_in(value)), None)
+    refused = _find_first_placeholder(given)
     wanted = None if refused is None else _make_missing_error(refused)
     if wanted is None and named:
         wanted = Placeholder.last_wanted

@@ -32,6 +32,18 @@ _Loop = TypeVar("_Loop", ast.For, ast.AsyncFor)
 _With = TypeVar("_With", ast.With, ast.AsyncWith)
 
 
+class Start(NamedTuple):
+    """The statement at which code begins. undecorated: the lines of decorators that are left out."""
+
+    line: int = 0
+    column: int = 0
+    undecorated: frozenset[int] = frozenset()
+
+
+#: The whole of a module.
+BEGINNING = Start()
+
+
 class Site(NamedTuple):
     """A place that reports values. Lines from 1, columns from 0 in code points; `kind` indexes `snapshot.KINDS`.
 
@@ -613,9 +625,7 @@ class Instrumented:
     segments: tuple[Segment, ...] = ()
 
 
-def instrument(
-    source: bytes | str, path: str, *, expressions: bool = True, start: tuple[int, int] = (0, 0)
-) -> Instrumented:
+def instrument(source: bytes | str, path: str, *, expressions: bool = True, start: Start = BEGINNING) -> Instrumented:
     """Compile a module so that it reports; `path` becomes its `co_filename`.
 
     Raises exactly what `compile(source, path, "exec")` raises for a file with errors. A file that is nested too
@@ -635,17 +645,21 @@ def instrument(
     return Instrumented(_compile_tree(cut_statements_before(ast.parse(text, path), start), path), ())
 
 
-def cut_statements_before(tree: ast.Module, start: tuple[int, int]) -> ast.Module:
-    """The module from a line and column on, under the same `__future__`."""
+def cut_statements_before(tree: ast.Module, start: Start) -> ast.Module:
+    """The module from a statement on, under the same `__future__`."""
     tree.body = [
         each
         for each in tree.body
-        if (each.lineno, each.col_offset) >= start or (isinstance(each, ast.ImportFrom) and each.module == "__future__")
+        if (each.lineno, each.col_offset) >= start[:2]
+        or (isinstance(each, ast.ImportFrom) and each.module == "__future__")
     ]
+    for node in ast.walk(tree) if start.undecorated else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            node.decorator_list = [each for each in node.decorator_list if each.lineno not in start.undecorated]
     return tree
 
 
-def _instrument_text(text: str, path: str, start: tuple[int, int], *, expressions: bool) -> Instrumented:
+def _instrument_text(text: str, path: str, start: Start, *, expressions: bool) -> Instrumented:
     tree = ast.parse(text, path)
     rewriter = Rewriter(Names.of(tree), Places(text), expressions=expressions)
     rewriter.visit(tree)

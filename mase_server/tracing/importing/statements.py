@@ -20,7 +20,7 @@ from types import CodeType, TracebackType
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
-from mase_server.tracing.importing.rewrite import cut_statements_before
+from mase_server.tracing.importing.rewrite import Start, cut_statements_before
 from mase_server.tracing.importing.source import Namespace, decode_source, read_source
 from mase_server.tracing.recording.positions import Position, resolve_mark
 
@@ -33,8 +33,6 @@ MAX_OF_NOTEBOOK = 60
 _failures: ContextVar[list[BaseException] | None] = ContextVar("failures", default=None)
 #: A line after every end.
 _NEVER = 10**9
-#: The position (line, column) of the statement that code begins with.
-Start = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,7 @@ def execute_to_end(
     code_from: the code of the same file from a statement on.  goes_past: may an error be passed over?
     """
     first: BaseException | None = None
+    start = Start()
     for _ in range(MAX_FAILURES if cuts is None else MAX_OF_NOTEBOOK):
         try:
             _run_code(code, names)
@@ -81,6 +80,11 @@ def execute_to_end(
                 raise
             if failed is None:
                 raise first from None
+            if undecorated := _find_failed_decorators(path, error) - start.undecorated:
+                start = Start(*_start_of(failed.statement), start.undecorated | undecorated)
+                error.add_note("The function or class below is shown without this decorator.")
+                code = code_from(start)
+                continue
             names.update(_make_unknown_names(path, failed, error, names))
         except BaseException as cut:
             failed = (
@@ -93,23 +97,24 @@ def execute_to_end(
             # The names that it had bound by then keep their names, but perhaps not their values.
             unknown = _make_unknown_names(path, failed, cut, names)
             names.update({name: value for name, value in unknown.items() if name not in names})
-        code = code_from(failed.next)
+        start = failed.next._replace(undecorated=start.undecorated)
+        code = code_from(start)
     return first
 
 
 def execute_module(path: str, code: CodeType, names: Namespace, code_from: Callable[[Start], CodeType]) -> None:
-    """Execute an imported file, past statements that fail unless code around expects that.
+    """Execute an imported file, past statements that need a missing package unless code around expects that.
 
-    The first failure of an imported file is noted for `collecting_failures`, as the error of the import statement that
+    While failures are collected, past all that fail: the first one is noted as the error of the import statement that
     it would have been. A missing package is told elsewhere.
     """
-    frame = sys._getframe(1)
+    frame, failures = sys._getframe(1), _failures.get()
+    passed = MissingPackageError if failures is None else Exception
 
     def goes_past(error: BaseException) -> bool:
-        return isinstance(error, Exception) and not is_import_handled(frame)
+        return isinstance(error, passed) and not is_import_handled(frame)
 
     error = execute_to_end(path, code, names, code_from, goes_past=goes_past)
-    failures = _failures.get()
     if error is not None and failures is not None and not isinstance(error, MissingPackageError):
         for around in iterate_frames(frame):
             error.__traceback__ = TracebackType(error.__traceback__, around, around.f_lasti, around.f_lineno)
@@ -148,10 +153,26 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
     if at is None:
         return None
     body = ast.parse(decode_source(read_source(path))).body
-    starts = [(_first_line(statement), statement.col_offset) for statement in body]
+    starts = list(map(_start_of, body))
     index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
     after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
-    return _Failed(body[index], at.line, after) if index >= 0 else None
+    return _Failed(body[index], at.line, Start(*after)) if index >= 0 else None
+
+
+def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
+    """The lines of the decorator that raised an error, and of the others by the same function; empty if none did."""
+    lines = {place.line for place in _iterate_positions(error) if place.file == path}
+    tree = ast.parse(decode_source(read_source(path)))
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    found = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
+    failed = {
+        _name_decorator(each) for each in found if not lines.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))
+    }  # fmt: skip
+    return frozenset(each.lineno for each in found if _name_decorator(each) in failed)
+
+
+def _name_decorator(node: ast.expr) -> str:
+    return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
 def _iterate_positions(error: BaseException) -> Iterator[Position]:
@@ -162,9 +183,9 @@ def _iterate_positions(error: BaseException) -> Iterator[Position]:
         traceback = traceback.tb_next
 
 
-def _first_line(statement: ast.stmt) -> int:
+def _start_of(statement: ast.stmt) -> tuple[int, int]:
     decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(each.lineno for each in decorators)])
+    return min([statement.lineno, *(each.lineno for each in decorators)]), statement.col_offset
 
 
 def _make_unknown_names(path: str, failed: _Failed, error: BaseException, names: Namespace) -> Namespace:

@@ -76,6 +76,7 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
         return replace(explain_error(error, None, context, Complaint("refused", text)), severity="warning")
     problem = explain_error(error, None, context)
+    problem = replace(problem, message=" ".join([problem.message, *getattr(error, "__notes__", ())]))
     if is_offline(error):
         return replace(problem, severity="warning")
     # A notebook's kernel may hold names that a run from the top does not define.

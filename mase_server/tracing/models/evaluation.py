@@ -28,6 +28,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.program import Place
 from mase_server.tracing.importing.placeholders import Placeholder
 from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.statements import collecting_failures
 from mase_server.tracing.models.classes import calls_of
 from mase_server.tracing.models.configs import AnyConfig, reads_of
 from mase_server.tracing.models.constructions import Surroundings
@@ -212,7 +213,8 @@ class _Resolver:
         try:
             if module not in sys.modules and not self._is_own(module):
                 return UNKNOWN
-            held = importlib.import_module(module)
+            with collecting_failures():  # what it lacks is no matter of this file
+                held = importlib.import_module(module)
             found = getattr(held, name) if name else held
         except RAISED:  # the border to the user's modules
             return UNKNOWN

@@ -125,7 +125,7 @@ class Workspace:
                 continue
             note_read(path)
             for tree in _iterate_code_pieces(path, text.decode("utf-8", "replace"), name):
-                if _is_meant_class(tree, name, known):
+                if _is_meant_class(tree, name, known, defined):
                     yield from (Call(call, tree, str(path)) for call in _find_class_calls(tree, name, known))
 
     def _read_next(self) -> bool:
@@ -149,14 +149,18 @@ class Workspace:
                 yield path, text
 
 
-def _is_meant_class(tree: ast.Module, name: str, known: set[str]) -> bool:
-    """Is the class of this name in some code the one from a `known` module, as far as its imports show?"""
+def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path) -> bool:
+    """Is the class of this name in some code the one of the file `defined`, in a `known` module, as far as its imports
+    show?"""
+    around = {defined.stem, *defined.parts}
     for node in ast.walk(tree):
         match node:
-            case ast.ClassDef(name=defined) if defined == name:
+            case ast.ClassDef(name=own) if own == name:
                 return False
             case ast.ImportFrom(module=module, names=names) if any(each.name in (name, "*") for each in names):
-                if module and not set(module.split(".")) & known:
+                parts = set((module or "").split("."))
+                # A module of the same name in another package is another one.
+                if module and (not parts & known or (module.rpartition(".")[2] == defined.stem and parts - around)):
                     return False
     return True
 

@@ -220,10 +220,12 @@ def is_unavoidable(error: BaseException) -> bool:
 
 
 def is_check(error: BaseException) -> bool:
-    """Did code outside of torch refuse something by `assert` or `raise`?
+    """Did code outside of torch refuse something by `assert` or `raise`, or read a size that the inputs do not have?
 
     It may have refused only a guessed value.
     """
+    if isinstance(error, IndexError) and str(error) == "tuple index out of range":
+        return True
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -286,6 +286,15 @@ def _add_dimension(failed: Failed, match: Match) -> Iterator[Inputs]:
             yield from (put_member(failed.inputs, path, each) for each in change_rank(spec, count))
 
 
+def _propose_maps(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """`size[2], size[3]` of a row for each sample: an image of scores, and of labels, instead of one."""
+    changed = failed.inputs
+    for path, spec in iterate_tensor_specs(failed.inputs):
+        if spec.dims[:1] == ("B",) and len(spec.dims) <= 2 and not {"H", "W"} & set(spec.dims):
+            changed = put_member(changed, path, replace(spec, dims=(*spec.dims, "H", "W")))
+    yield changed
+
+
 def _one_less(failed: Failed, match: Match) -> Iterator[Inputs]:
     """One dimension less, so that the added tensor fits."""
     for path, spec in failed.suspects():
@@ -343,5 +352,6 @@ RANKS: tuple[Row, ...] = (
     (r"too many indices", _as_indexed),
     (r"(expected to be in range of \[-\d, \d\], but got) (\d)|too many indices", _add_dimension),
     (r"[Nn]umber of dimensions|same number of dimensions|tuple index out of range", _as_the_others),
+    (r"tuple index out of range", _propose_maps),
     (r"tuple index out of range|Got (\d)D input", _add_dimension),
 )
