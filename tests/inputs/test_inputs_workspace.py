@@ -364,3 +364,48 @@ def test_an_argument_that_is_a_tensor_is_one(workspace):
     text += "        super().__init__()\n        assert mean.dim() == 1\n        self.register_buffer('mean', mean)\n\n"
     (found,) = looked_at(workspace, text + "    def forward(self, x):\n        return x - self.mean\n")
     assert isinstance(found, Found), found
+
+
+HOLDER = """
+import torch
+from torch import nn
+
+class Probe(nn.Module):
+    def __init__(self, {parameter}):
+        super().__init__()
+        self.backbone, self.head = backbone, nn.Linear(backbone.embed_dim, 3)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+"""
+BACKBONE = """
+import torch
+from torch import nn
+
+class Tokens(nn.Module):
+    def __init__(self, width=12):
+        super().__init__()
+        self.embed_dim, self.layer = width, nn.Linear(7, width)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize("parameter", ["backbone", "backbone: nn.Module"])
+def test_a_model_that_is_an_argument_is_one_of_the_workspace_with_the_attributes_that_are_read(workspace, parameter):
+    put(workspace, "src/models/tokens.py", BACKBONE)
+    (found,) = looked_at(workspace, HOLDER.format(parameter=parameter), "probe.py")
+    assert isinstance(found, Found), found
+    assert type(found.construct().backbone).__name__ == "Tokens"
+    assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_a_list_of_modules_holds_modules(workspace):
+    text = "import torch\nfrom torch import nn\n\nclass Mixture(nn.Module):\n"
+    text += "    def __init__(self, experts: list[nn.Module]):\n        super().__init__()\n"
+    text += "        self.experts = nn.ModuleList(experts)\n        self.layer = nn.Linear(4, 4)\n\n"
+    text += "    def forward(self, x):\n        return sum(expert(self.layer(x)) for expert in self.experts)\n"
+    (found,) = looked_at(workspace, text, "mixture.py")
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape == (2, 4)

@@ -57,6 +57,12 @@ def evaluate_call(
     return _Resolver(namespace, tree, file, around).evaluate(call, 0)
 
 
+def import_definition(file: str, tree: ast.Module, name: str, around: Surroundings) -> Any:
+    """A class or function at the top of another file of the workspace; None if it cannot be imported."""
+    found = _Resolver(around.namespace, tree, file, around).import_own(name)
+    return None if found is UNKNOWN else found
+
+
 def evaluate_partly(
     call: ast.Call,
     namespace: Namespace,
@@ -201,13 +207,23 @@ class _Resolver:
         full = importlib.util.resolve_name("." * level + module, Place.of(self.file).package) if level else module
         return self._import_member(full, attribute)
 
-    def _import_definition(self, name: str) -> Any:
+    def import_own(self, name: str) -> Any:
         """A class or function that the file itself defines, if it is a module and no program; else UNKNOWN."""
         if not self.file or self.around is None:
             return UNKNOWN
         package = Place.of(self.file).package
+        if not package and not self.index.only_defines:
+            return UNKNOWN
         module = f"{package}.{Path(self.file).stem}" if package else Path(self.file).stem
-        return self._import_member(module, name) if package or self.index.only_defines else UNKNOWN
+        # Folders without an `__init__.py` are packages too, from the workspace's folder on.
+        folder = self.around.workspace.folder
+        inside = Path(self.file).with_suffix("").relative_to(folder).parts if self._is_inside(self.file) else ()
+        names = [module] if package else [".".join(inside), module]
+        found = (self._import_member(each, name) for each in names if each)
+        return next((each for each in found if each is not UNKNOWN), UNKNOWN)
+
+    def _is_inside(self, file: str) -> bool:
+        return self.around is not None and Path(file).is_relative_to(self.around.workspace.folder)
 
     def _import_member(self, module: str, name: str) -> Any:
         try:
@@ -233,7 +249,7 @@ class _Resolver:
         try:
             return self._resolve_assigned(name, node.lineno, depth)
         except UnknownNameError:
-            if name in self.index.defined and (defined := self._import_definition(name)) is not UNKNOWN:
+            if name in self.index.defined and (defined := self.import_own(name)) is not UNKNOWN:
                 return defined
             for inner in ast.walk(node):
                 match inner:

@@ -9,7 +9,8 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +25,7 @@ from mase_server.tracing.diagnosis.problems import describe_error
 from mase_server.tracing.models.classes import calls_of, class_nodes, find_compared_words, read_definition
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
 from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
-from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly
+from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly, import_definition
 from mase_server.tracing.models.names import usual_argument, usual_list
 from mase_server.tracing.models.settings import CONFIG_CLASS
 from mase_server.tracing.models.workspace import Call
@@ -42,6 +43,10 @@ _BLOCK_NAME = re.compile(r"block|layer|module|cell", re.IGNORECASE)
 
 #: The most calls of a configuration's class that are tried.
 MAX_MADE = 6
+#: The most classes elsewhere in the workspace that are tried for an argument that is a model.
+MAX_CLASSES_ELSEWHERE = 4
+#: The members of a list of modules.
+LISTED_PARTS = 4
 
 
 class NoArgumentsError(Exception):
@@ -163,8 +168,11 @@ class _Guess:
         """A value for one parameter of a function."""
         if inspect.isclass(annotation) and _is_config(annotation):
             return self.filled(annotation)
-        if inspect.isclass(annotation) and issubclass(annotation, nn.Module):
+        if inspect.isclass(annotation) and issubclass(annotation, nn.Module) and annotation is not nn.Module:
             return self._guess_part(annotation, name)
+        if (member := next(iter(typing.get_args(annotation)), None)) is not None and _is_module_class(member):
+            part = self._guess_part(member, name)
+            return Made(lambda: [_make_argument(part) for _ in range(LISTED_PARTS)], f"[{part!r}] * {LISTED_PARTS}")
         if annotation not in (int, float, str, bool) and self._is_configuration(name, function):
             return self._guess_configuration(name)
         if annotation is bool:
@@ -176,14 +184,21 @@ class _Guess:
             return words[0]
         if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
             return usual_list(name)
-        if annotation is inspect.Parameter.empty and _MODEL_NAME.fullmatch(name):
-            return next(parts_for(name, "", self.around, self.make))
+        if annotation in (inspect.Parameter.empty, nn.Module) and _MODEL_NAME.fullmatch(name):
+            read = _list_attributes_read(name, function)
+            elsewhere = itertools.chain.from_iterable(
+                _find_classes_elsewhere(read, name, self.around) for _ in read[:1]
+            )
+            made = (self.make(kind) for kind in elsewhere)
+            return next(filter(None, made), None) or next(parts_for(name, "", self.around, self.make))
         return self._guess_plain(name, annotation)
 
     def _guess_plain(self, name: str, annotation: Any) -> Any:
         usual = usual_argument(name)
         if usual is not None and annotation is not str:
             return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
+        if annotation is nn.Module:
+            return self._guess_part(annotation, name)
         if annotation in (int, float):
             return annotation(16)
         if _BLOCK_NAME.search(name) and (block := _find_block_class(name, self.around)) is not None:
@@ -342,6 +357,45 @@ def parts_for(
     if _FUNCTION_NAME.search(lower):
         yield Made(nn.Identity, "Identity()")
         yield nn.Identity
+
+
+def _is_module_class(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, nn.Module)
+
+
+def _list_attributes_read(name: str, function: Any) -> list[str]:
+    """The attributes that a class or function reads of a parameter that is a model, without those of every module."""
+    read = dict.fromkeys(each.path[0] for each in reads_of(name, read_definition(function)))
+    return [key for key in read if not hasattr(nn.Module, key) and not hasattr(torch.Tensor, key)]
+
+
+def _find_classes_elsewhere(attributes: Sequence[str], name: str, around: Surroundings) -> Iterator[type[nn.Module]]:
+    """Model classes of the workspace that set or define all these attributes, those of a similar name first."""
+    words = [word.encode() for word in attributes]
+    found: list[tuple[bool, str, ast.Module, str]] = []
+    for path, text in around.workspace.texts((".py",)):
+        if not all(word in text for word in words) or len(found) > MAX_CLASSES_ELSEWHERE:
+            continue
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and set(attributes) <= _list_attributes_set(node):
+                found.append((name.lower() not in node.name.lower(), str(path), tree, node.name))
+    for _, file, tree, kind in sorted(found, key=lambda each: each[0])[:MAX_CLASSES_ELSEWHERE]:
+        made = import_definition(file, tree, kind, around)
+        if _is_module_class(made):
+            yield made
+
+
+def _list_attributes_set(node: ast.ClassDef) -> set[str]:
+    """The attributes that a class gives its objects, and its methods."""
+    methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
+    if "forward" not in methods:
+        return set()
+    stored = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
+    return methods | {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
 
 
 def _find_classes_setting(attribute: str, around: Mapping[str, Any]) -> Iterator[type[nn.Module]]:
