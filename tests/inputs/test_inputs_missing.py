@@ -298,6 +298,13 @@ def test_a_package_that_cannot_be_imported_does_not_hide_a_file_that_needs_nothi
     assert payload["problems"], "why the package cannot be imported is told"
 
 
+def test_what_fails_in_a_package_of_which_a_file_imports_nothing_is_no_error_of_the_file(tmp_path):
+    files = {"kit_c/__init__.py": REFUSING["a file that is not here"], "kit_c/net.py": HEAD + BODY}
+    payload = traced(tmp_path, files, "kit_c/net.py")
+    assert bound(payload)["h"] == [2, 5]
+    assert [(severity, code) for severity, code, _ in told(payload)] == [("information", "import-error")]
+
+
 def test_an_error_of_a_neighbour_is_told_at_the_import_although_what_follows_it_is_used(tmp_path):
     helpers = "import os\n\nLABELS = open('/nowhere/labels.txt')\nWIDTH = 6\n"
     text = HEAD + "from helpers import WIDTH\n" + BODY.replace("width=4", "width=WIDTH")

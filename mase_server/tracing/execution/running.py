@@ -71,6 +71,8 @@ class Running(Showing):
         self.patience = request.seconds * 2 / 3
         self.program = program_of(tree)
         self._began, self._waited, self._excused = time.monotonic(), seconds_waited(), 0.0
+        #: The error of an imported file that was passed over.
+        self.passed: BaseException | None = None
         #: Classes of which a comment asks for a call that cannot be made.
         self.refused: dict[str, Unshown] = {}
 
@@ -94,7 +96,9 @@ class Running(Showing):
         """
         with collecting_failures() as failures:
             run, found = self._load()
-        return (replace(run, error=failures[0]) if failures and run.error is None else run), found
+        if run.error is None and failures:
+            run, self.passed = replace(run, error=failures[0]), failures[0]
+        return run, found
 
     def _load(self) -> tuple[MainRun, list[Found]]:
         place, test = Place.of(self.path), find_test(self.tree)
@@ -119,7 +123,10 @@ class Running(Showing):
                 self.hooks.on_endless(self.program)
             return trouble.out_of_time(*where, run.time_up, self.patience, self.request.seconds, self.tree)
         if run.error is not None:
-            return trouble.in_run(*where, run.error)
+            problem = trouble.in_run(*where, run.error)
+            # Only the package's own `__init__.py` imports what failed, and no line of the file does.
+            foreign = run.error is self.passed and problem.file != self.path
+            return replace(problem, severity="information") if foreign else problem
         if self.explanation is not None and trouble.is_of_constructor(self.explanation):
             return trouble.in_run(*where, self.explanation)
         return None

@@ -123,6 +123,14 @@ def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
             yield {name: Made(partial(torch.zeros, MAX_WORDS, width), f"torch.zeros({MAX_WORDS}, {width})")}
 
 
+def _propose_tensors(clue: Clue, match: re.Match[str]) -> Changes:
+    """A tensor for an argument of which a tensor's method is called."""
+    if hasattr(torch.Tensor, match[1]) and not hasattr(nn.Module, match[1]):
+        for name in clue.culprits[:MAX_CULPRITS]:
+            if clue.arguments[name] is None or isinstance(clue.arguments[name], int | float | list | tuple):
+                yield {name: Made(partial(torch.ones, 64), "torch.ones(64)")}
+
+
 def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
     """A dictionary for an argument whose entries the code looks up by names that it gives itself."""
     for name in clue.culprits[:MAX_CULPRITS]:
@@ -385,6 +393,7 @@ ROWS: tuple[Row, ...] = (
         r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be",
         _propose_mappings,
     ),
+    (r"^AttributeError: '(?:int|float|bool|list|tuple|NoneType)' object has no attribute '(\w+)'", _propose_tensors),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
     (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _propose_positive),
