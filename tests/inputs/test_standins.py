@@ -108,3 +108,38 @@ def test_nothing_else_of_these_packages_is_made_up():
     assert stand_in("timm.models.create_model") is None
     assert stand_in("einops.EinopsError") is None
     assert assumed("numpy") == ""
+
+
+CONFIGURED = """
+from {package} import {name}
+import torch
+from torch import nn
+from typeguard import check_argument_types
+
+cfg = {name}()
+cfg.MODEL = {name}({{"DEPTH": 3, "HEAD": {{"WIDTH": 7}}}})
+cfg.MODEL.WIDTH = 5
+cfg.freeze()
+
+
+class Net(nn.Module):
+    def __init__(self, cfg=cfg.clone()):
+        super().__init__()
+        assert check_argument_types()
+        self.body = nn.Linear(cfg.MODEL.DEPTH, cfg["MODEL"]["WIDTH"])
+        self.head = nn.Linear(cfg.MODEL.WIDTH, cfg.MODEL.HEAD.WIDTH)
+
+    def forward(self, x):
+        h = self.head(self.body(x))
+        return h
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [("yacs.config", "CfgNode"), ("easydict", "EasyDict"), ("ml_collections", "ConfigDict")]
+)
+def test_configurations_of_a_missing_package_hold_what_they_are_given(tmp_path, package, name):
+    payload = traced(tmp_path, {"net.py": CONFIGURED.format(package=package, name=name)})
+    assert bound(payload)["h"] == [2, 7]
+    assert all(each["severity"] == "warning" for each in payload["problems"])
+    assert "keeps what its configurations are given" in payload["problems"][0]["message"]

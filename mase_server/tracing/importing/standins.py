@@ -1,13 +1,15 @@
 """Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
 
 Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
-timm, the helpers that change no shape are here. Nothing else is made up: all other names of these packages stay
-unknown, and the diagnostic at the import says what is computed by these replacements. Sources: einops.rocks/api, and
-the docstrings of timm.layers.
+timm, the helpers that change no shape are here; configurations of ml_collections, easydict, yacs and munch hold what
+they are given; typeguard's checks pass. Nothing else is made up: all other names of these packages stay unknown, and
+the diagnostic at the import says what is computed by these replacements. Sources: einops.rocks/api, the docstrings of
+timm.layers, and the READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -350,6 +352,50 @@ def _as_tuple(count: int) -> Callable[[Any], Any]:
     return convert
 
 
+# Configurations.
+
+
+class Configuration(dict[str, Any]):
+    """A dict whose entries are attributes too, at any depth."""
+
+    def __init__(self, *args: Any, **entries: Any) -> None:
+        super().__init__()
+        self.update(*args, **entries)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the configuration has no {name!r}", name=name, obj=self) from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(key, Configuration(value) if type(value) is dict else value)
+
+    __setattr__ = __setitem__
+
+    def update(self, *args: Any, **entries: Any) -> None:
+        """Set many entries."""
+        for key, value in dict(*args, **entries).items():
+            self[key] = value
+
+    def clone(self) -> Configuration:
+        """A copy, with copies of the configurations inside."""
+        return copy.deepcopy(self)
+
+    def _change_nothing(self) -> Configuration:
+        return self
+
+    freeze = defrost = lock = unlock = _change_nothing
+
+
+def _pass_check(*args: Any, **kwargs: Any) -> bool:
+    return True
+
+
+def _return_decorated(function: Any = None, **options: Any) -> Any:
+    return function if function is not None else _return_decorated
+
+
 # Which names of which packages they replace.
 
 _LIGHTNING = ("pytorch_lightning", "lightning", "lightning_fabric")
@@ -371,13 +417,22 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
     **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
     "einops": _EINOPS,
     "timm": _TIMM,
-}
+    "ml_collections": {"ConfigDict": Configuration, "FrozenConfigDict": Configuration},
+    "easydict": {"EasyDict": Configuration},
+    "yacs": {"CfgNode": Configuration},
+    "munch": {"Munch": Configuration},
+    "typeguard": {
+        "check_argument_types": _pass_check, "check_return_type": _pass_check, "typechecked": _return_decorated,
+    },
+}  # fmt: skip
 #: What the diagnostic of a missing package says of its replacements.
 _SAID = {
     **dict.fromkeys(_LIGHTNING, "MASE treats its LightningModule as a plain nn.Module."),
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its DropPath, trunc_normal_ and to_2tuple as its documentation defines them.",
+    **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
+    "typeguard": "MASE takes its checks as passed.",
 }
 
 
