@@ -3,6 +3,9 @@ import { MaseStatus } from './records';
 
 const ENDED: ReadonlySet<string> = new Set(['ready', 'failed', 'crashed', 'superseded', 'untrusted', 'no_model', 'no_environment']);
 
+/** The line at the end of a trace says what took longest of the whole; it is for the tooltip alone. */
+const WHOLE = ', of which ';
+
 /** The characters of a line while it counts the seconds: the status item must not change its width. */
 export const WIDTH = 56;
 /** The seconds of a line, the characters that they get, and a space that is as wide as a digit. */
@@ -15,7 +18,7 @@ export class SlowLines {
   private readonly lines = new Map<string, { text: string; over: boolean }>();
 
   told(uri: string, text: string): void {
-    this.lines.set(uri, { text, over: false });
+    this.lines.set(uri, { text, over: text.includes(WHOLE) });
   }
 
   /** A trace begins, goes on or ends: a new one has no line yet, an ended one shows it in the tooltip only. */

@@ -32,6 +32,7 @@ test('a slow line is there until its trace is over, and is remembered until the 
   lines.told('a', `a.py: 12.0 s: looking for inputs of ${'A'.repeat(99)} (give them with # mase:)`);
   assert.equal(lines.now('a')?.length, WIDTH, 'the status item does not change its width');
   lines.told('a', 'a.py: 3.0 s, of which 2.9 s constructing a model');
+  assert.equal(lines.now('a'), undefined, 'what took longest is over');
   lines.traced('a', { state: 'ready' });
   assert.deepEqual([lines.now('a'), lines.last('a')], [undefined, 'a.py: 3.0 s, of which 2.9 s constructing a model']);
   lines.traced('a', { state: 'queued' });

@@ -23,6 +23,7 @@ _EXACT = 10_000
 #: The texts of classes and of other objects.
 _CLASS = re.compile(r"<class '(?:[^']*\.)?(\w+)'>")
 _OBJECT = re.compile(r"[A-Z]\w*\(.*\)|\{.*\}|<.*>", re.DOTALL)
+_MODULE = re.compile(r"([A-Z]\w*)\(\n")
 #: The mark of what was traced from the saved text while the present one differs.
 OLDER = "~"
 NAMES = frozenset({"parameter", "binding", "return"})
@@ -118,7 +119,12 @@ def short_guess_text(model: ModelView) -> str:
 
 
 def argument_text(value: Any) -> str:
-    """An argument as code. What is no plain value comes as its text: a class, an object, a configuration."""
+    """An argument as code. What is no plain value comes as its text: a class, an object, a configuration.
+
+    A module, whose text has many lines, is `Encoder(…)`.
+    """
+    if isinstance(value, str) and (module := _MODULE.match(value)):
+        return f"{module[1]}(…)"
     if isinstance(value, str) and (named := _CLASS.fullmatch(value)):
         return named[1]
     return value if isinstance(value, str) and _OBJECT.fullmatch(value) else repr(value)

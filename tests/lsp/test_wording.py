@@ -127,6 +127,7 @@ def test_nouns_have_their_plural():
         ("relu", "'relu'"),
         (3, "3"),
         ([2, 2], "[2, 2]"),
+        ("Encoder(\n  (fc): Linear(in_features=8, out_features=8, bias=True)\n  (act", "Encoder(…)"),
     ],
 )
 def test_an_argument_is_shown_as_code(value, text):
