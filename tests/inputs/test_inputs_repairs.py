@@ -22,6 +22,11 @@ HEAD = "import torch\nfrom torch import nn\n\n\n"
 
 #: What a constructor insists on -> its body; each takes an image of three channels.
 INSISTING = {
+    "a tensor": """
+        def __init__(self, bias):
+            super().__init__()
+            self.bias, self.layer = nn.Parameter(bias.unsqueeze(1)), nn.Conv2d(3, 4, 1)
+    """,
     "a key of its keywords": """
         def __init__(self, **kwargs):
             super().__init__()

@@ -101,6 +101,13 @@ SOLVED = {
         "return F.cross_entropy(output, target) + (output.softmax(1) * hot).sum() + self.smooth",
         "output: f32[B=2, 10, H=32, W=32]; target: i64[B, H, W] < 10",
     ),
+    "a number of dimensions that a check tells": (
+        "self.one, self.other = nn.Linear(6, 4), nn.Linear(5, 4)",
+        "img, txt",
+        "if img.ndim != 3 or txt.ndim != 3:\n    raise ValueError('Input img and txt tensors must have 3 dimensions.')\n"
+        "return torch.cat((self.one(img), self.other(txt)), 1)",
+        "img: f32[B=2, T=16, 6]; txt: f32[B, T, 5]",
+    ),
     "a layer that is handed over": (
         "self.norm = nn.LayerNorm(16)",
         "x, sublayer",

@@ -65,6 +65,7 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         r"^(wavs?|waves?|waveforms?|audios?|speech|raw|signals?)$",
         (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
     ),
+    (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
     (r"^(gt_|pred_|b)?box(es)?$", (TensorSpec("f32", ("B", 4)), TensorSpec("f32", ("B", "N", 4)))),
     (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
     (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from mase_server.tracing.importing.placeholders import MissingPackageError
 from mase_server.tracing.inputs.searching.failures import Failed
-from mase_server.tracing.inputs.searching.kinds import RANKS, level_ranks
+from mase_server.tracing.inputs.searching.kinds import RANKS, TOLD_RANKS, level_ranks
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
 from mase_server.tracing.inputs.searching.sizes import propose_agreements, propose_partners
@@ -21,7 +21,7 @@ Changes = Iterator[Inputs]
 Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
 #: The changes of every kind, in the order in which they are asked.
-ROWS: tuple[Row, ...] = (*STRUCTURE, *KINDS, *RANKS, *SIZES)
+ROWS: tuple[Row, ...] = (*TOLD_RANKS, *STRUCTURE, *KINDS, *RANKS, *SIZES)
 #: The most changes that are proposed for one error.
 MAX_CHANGES = 20
 #: The most elements of a proposed tensor.

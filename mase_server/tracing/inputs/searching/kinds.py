@@ -355,3 +355,6 @@ RANKS: tuple[Row, ...] = (
     (r"tuple index out of range", _propose_maps),
     (r"tuple index out of range|Got (\d)D input", _add_dimension),
 )
+
+#: A check of the forward's own that says a number of dimensions; nothing else is likelier.
+TOLD_RANKS: tuple[Row, ...] = ((r"(?:must|should) (?:have|be) (\d) dim", _match_told_ranks),)

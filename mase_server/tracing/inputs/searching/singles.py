@@ -52,7 +52,21 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         by_use = [*_of_one_channel(by_use), *by_use]
     special = any(
         word in name.lower()
-        for word in ("sigma", "noise_level", "mask", "len", "edge", "adj", "label", "class", "index", "rays", "dirs")
+        for word in (
+            "sigma",
+            "noise_level",
+            "timestep",
+            "guidance",
+            "mask",
+            "len",
+            "edge",
+            "adj",
+            "label",
+            "class",
+            "index",
+            "rays",
+            "dirs",
+        )
     )
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
