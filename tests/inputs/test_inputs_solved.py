@@ -104,7 +104,7 @@ SOLVED = {
     "a number of dimensions that a check tells": (
         "self.one, self.other = nn.Linear(6, 4), nn.Linear(5, 4)",
         "img, txt",
-        "if img.ndim != 3 or txt.ndim != 3:\n    raise ValueError('Input img and txt tensors must have 3 dimensions.')\n"
+        "if img.ndim != 3 or txt.ndim != 3:\n    raise ValueError('img and txt must have 3 dimensions.')\n"
         "return torch.cat((self.one(img), self.other(txt)), 1)",
         "img: f32[B=2, T=16, 6]; txt: f32[B, T, 5]",
     ),

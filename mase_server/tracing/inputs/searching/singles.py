@@ -26,6 +26,13 @@ SINGLE = re.compile(
 )
 
 
+#: Words in names that tell more than the layer that is first given the input.
+NAMED_FIRST = (
+    "sigma", "noise_level", "timestep", "guidance", "mask", "len", "edge", "adj", "label", "class", "index", "rays",
+    "dirs",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One candidate for one parameter, and why. told: a person wrote its shape in words."""
@@ -50,24 +57,7 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         )
     if "mask" in name.lower():
         by_use = [*_of_one_channel(by_use), *by_use]
-    special = any(
-        word in name.lower()
-        for word in (
-            "sigma",
-            "noise_level",
-            "timestep",
-            "guidance",
-            "mask",
-            "len",
-            "edge",
-            "adj",
-            "label",
-            "class",
-            "index",
-            "rays",
-            "dirs",
-        )
-    )
+    special = any(word in name.lower() for word in NAMED_FIRST)
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
     found = mixed or [
