@@ -289,6 +289,36 @@ def test_a_test_that_the_file_does_not_call_gives_the_model_and_its_inputs(tmp_p
     assert format_inputs(found.spec) == "x: f32[B=3, 60]"
 
 
+PART = """
+from absent_parts import Mixer
+
+{comment}
+class Norm(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return x * self.weight
+
+
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mixer = Norm(8), Mixer(8).width + 1
+
+    def forward(self, x):
+        return self.mixer(self.norm(x))
+"""
+
+
+def test_a_comment_of_a_part_is_followed_where_no_whole_is_shown(tmp_path):
+    path = written(tmp_path, PART.format(comment="# mase: Norm(dim=32); x: f32[2, 5, 32]"))
+    [found] = [each for each in results(path, tmp_path) if isinstance(each, Found)]
+    assert (found.name, found.inputs_from, format_inputs(found.spec)) == ("Norm", "comment", "x: f32[B=2, T=5, 32]")
+    assert not found.rest
+
+
 def test_a_test_that_fails_takes_nothing_from_the_file(tmp_path):
     text = TESTED.format(maker="small().missing()", width=6, more="pass")
     found = one(written(tmp_path, text), tmp_path)

@@ -286,14 +286,19 @@ class _Finder(Running):
 
     def _from_rest(
         self, classes: Mapping[str, type[nn.Module]], tried: set[str], module: ModuleType
-    ) -> Iterator[Found]:
-        """Classes that no shown model has, each alone, if that succeeds; and further entries of shown classes."""
+    ) -> Iterator[Found | Unshown]:
+        """Classes that no shown model has, each alone, if that succeeds; and further entries of shown classes.
+
+        A class with a comment is shown as the comment says, like any other model.
+        """
         budget = self.of_steps(REST_STEPS)
         shown = [kind for name, kind in classes.items() if name in self.covered and further_entry(kind)]
         while left := {name: kind for name, kind in classes.items() if name not in self.covered | tried}:
             for name in find_root_classes(left, self.tree):
                 tried.add(name)
-                if self.wishes.wants(name) and not budget.is_spent():
+                if self.wishes.of(name).any():
+                    yield from self._from_class(name, left[name], vars(module))
+                elif self.wishes.wants(name) and not budget.is_spent():
                     yield from self._search_class_quietly(name, left[name], module, budget)
         for kind in shown:
             if not budget.is_spent() and (entry := further_entry(kind)) is not None:
