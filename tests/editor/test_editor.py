@@ -177,7 +177,8 @@ def test_guessed_sizes_differ_runs_are_one_row_and_code_that_did_not_run_says_wh
     window.page.locator(".tab.active", has_text="Costs").wait_for()
 
 
-BUILT = """from torch import nn
+BUILT = """import torch
+from torch import nn
 
 
 class Net(nn.Module):
@@ -192,16 +193,17 @@ class Net(nn.Module):
         return y
 
 
-def net_small():
-    return Net(32)
-
-
 def net_large():
     return Net(512)
 
 
+def net_small():
+    return Net(32)
+
+
 def test():
-    net_small()
+    y = net_small()(torch.randn(3, 16))
+    print(y.shape)
 """
 
 
@@ -209,13 +211,19 @@ def test_the_line_above_a_class_is_one_of_80_columns_and_another_builder_can_be_
     path = window.write("built.py", BUILT)
     window.open("built.py")
     window.expect_line("h: f32[B, 32] = self.up(x)")
+    expect(window.hover("class Net(nn.Module):", "Net")).to_contain_text("the inputs of test(), line ")
+    window.page.mouse.move(1, 1)
     lens = window.page.locator(".codelens-decoration")
-    lens.get_by_text("1 of 2 builders").wait_for()
+    lens.get_by_text("2 builders").wait_for()
     expect(lens).to_have_count(1)
     assert len(lens.text_content() or "") <= 80, lens.text_content()
     window.command("View: Split Editor Right")
     expect(lens).to_have_count(2)
     window.picture("lens-in-a-split")
+    window.replace("return Net(32)", "return Net(48)")
+    size = f"{16 * 48 + 48 + 48 * 16 + 16:,} parameters"
+    expect(lens.filter(has_text=size)).to_have_count(2, timeout=PATIENCE_MS)  # both panes follow
+    window.expect_line("h: f32[B, 48] = self.up(x)", 2)
     window.command("View: Close Editor")
     window.go_to(path.read_text().splitlines().index("class Net(nn.Module):") + 1, 8)
     window.command("MASE: Pick the Inputs to Show")

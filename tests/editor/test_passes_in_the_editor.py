@@ -181,6 +181,50 @@ def test_the_code_opens_beside_the_source(window: Window) -> None:
     window.picture("pass-code")
 
 
+IDLE = '''\
+def idle_transform_pass(graph, pass_args={"depth": 1}):
+    """Change nothing."""
+    return graph, {"changed": 0}
+'''
+
+
+def offered(window: Window, typed: str) -> Locator:
+    """The passes that the list still shows after `typed`."""
+    window.command("MASE: Apply a Pass...")
+    form(window, "Passes for")
+    window.page.keyboard.type(typed)
+    return window.page.locator(".quick-input-list:visible .monaco-list-row")
+
+
+def test_adapters_are_found_by_their_name_and_told_and_a_pass_without_effect_is_not_recorded(window: Window) -> None:
+    """The head is Linear(32, 5): an adapter of rank 8 trains 8 * 32 + 5 * 8 numbers beside its 32 * 5 + 5."""
+    window.write("own_passes.py", IDLE)
+    path = window.open("mlp.py")
+    window.expect_status("MASE: ready")
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+    found = offered(window, "lora")
+    expect(found.first).to_contain_text("Insert LoRA adapters")
+    expect(found).to_have_count(1)  # nothing to merge yet
+    window.page.keyboard.press("Enter")
+    form(window, "Insert LoRA adapters")
+    window.page.keyboard.press("Enter")
+    window.page.get_by_text(re.compile(r"rank 8 · .* trainable")).first.wait_for(timeout=3 * PATIENCE_MS)
+    expect(window.hover("= self.head(x)", "head")).to_contain_text("LoRA rank 8: 296 trainable of 461 parameters")
+    window.picture("lora")
+    window.page.mouse.move(1, 1)
+    found = offered(window, "lora")
+    expect(found.nth(0)).to_contain_text("Insert LoRA adapters")
+    expect(found.nth(1)).to_contain_text("Merge LoRA adapters")
+    window.page.keyboard.press("Escape")
+    offered(window, "idle").first.wait_for()
+    window.page.keyboard.press("Enter")
+    form(window, "depth")
+    window.page.keyboard.press("Enter")
+    window.notice("it changes nothing here, so it was not applied")
+    window.expect_status("MASE: ready · 1 pass")
+
+
 STUCK = '''\
 def stuck_transform_pass(graph, pass_args={"seconds": 600}):
     """Never come to an end."""
