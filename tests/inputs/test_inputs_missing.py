@@ -315,6 +315,15 @@ def test_an_error_of_a_neighbour_is_told_at_the_import_although_what_follows_it_
     assert [(Path(each["file"]).name, each["line"]) for each in problem["related"]] == [("helpers.py", 3)]
 
 
+def test_a_name_that_a_neighbour_could_not_bind_is_told_with_the_neighbour_s_line(tmp_path):
+    text = HEAD + "from helpers import WIDTH\n" + BODY.replace("width=4", "width=WIDTH")
+    payload = traced(tmp_path, {"net.py": text, "helpers.py": "\nWIDTH = len(open('/nowhere/labels.txt').read())\n"})
+    assert payload["models"] == []
+    (unshown,) = payload["unshown"]
+    said = " ".join([unshown["why"], *(each["message"] for each in payload["problems"])])
+    assert "line 2 of helpers.py raised FileNotFoundError" in said
+
+
 def test_a_handler_that_only_raises_again_does_not_expect_a_missing_package(tmp_path):
     text = "try:\n    import absent_one\n    import torch\n    from torch import nn\n"
     text += "except ImportError as error:\n    print(error)\n    raise ImportError\n"

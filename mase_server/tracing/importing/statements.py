@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, TracebackType
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -62,10 +63,13 @@ def execute_to_end(
     code_from: Callable[[Start], CodeType],
     cuts: Cuts | None = None,
     goes_past: Callable[[BaseException], bool] = lambda error: True,
+    *,
+    imported: bool = False,
 ) -> BaseException | None:
     """Execute a file's code in `names`; return the first error. Raises one that came from outside of any statement.
 
-    code_from: the code of the same file from a statement on.  goes_past: may an error be passed over?
+    code_from: the code of the same file from a statement on.  goes_past: may an error be passed over?  imported: is it
+    another file than the traced one? Then errors about its unknown names say its name.
     """
     first: BaseException | None = None
     start = Start()
@@ -85,7 +89,7 @@ def execute_to_end(
                 error.add_note("The function or class below is shown without this decorator.")
                 code = code_from(start)
                 continue
-            names.update(_make_unknown_names(path, failed, error, names))
+            names.update(_make_unknown_names(path, failed, error, names, imported=imported))
         except BaseException as cut:
             failed = (
                 _find_failed_statement(path, cut)
@@ -114,7 +118,7 @@ def execute_module(path: str, code: CodeType, names: Namespace, code_from: Calla
     def goes_past(error: BaseException) -> bool:
         return isinstance(error, passed) and not is_import_handled(frame)
 
-    error = execute_to_end(path, code, names, code_from, goes_past=goes_past)
+    error = execute_to_end(path, code, names, code_from, goes_past=goes_past, imported=True)
     if error is not None and failures is not None and not isinstance(error, MissingPackageError):
         for around in iterate_frames(frame):
             error.__traceback__ = TracebackType(error.__traceback__, around, around.f_lasti, around.f_lineno)
@@ -188,10 +192,13 @@ def _start_of(statement: ast.stmt) -> tuple[int, int]:
     return min([statement.lineno, *(each.lineno for each in decorators)]), statement.col_offset
 
 
-def _make_unknown_names(path: str, failed: _Failed, error: BaseException, names: Namespace) -> Namespace:
+def _make_unknown_names(
+    path: str, failed: _Failed, error: BaseException, names: Namespace, *, imported: bool = False
+) -> Namespace:
     """A placeholder for each name that the statement may not have bound as it should."""
     said = f"{type(error).__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
-    absent = Absent("", lambda thing: None, lambda file: file == path, f"line {failed.line} raised {said}")
+    where = f"line {failed.line} of {Path(path).name}" if imported else f"line {failed.line}"
+    absent = Absent("", lambda thing: None, lambda file: file == path, f"{where} raised {said}")
     again = isinstance(failed.statement, ast.For | ast.AsyncFor | ast.While)
     return {
         name: Placeholder(absent, name, made=True)
