@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ Path = tuple[str, ...]
 
 #: The deepest nesting of configurations that is followed.
 MAX_DEPTH = 4
+#: The most entries of one configuration that are looked up one by one: each reads all texts of the workspace.
+MAX_LOOKUPS = 16
 #: Methods that are called on a configuration; they are no entries.
 _METHODS = frozenset(dir(dict)) | {"to_dict", "to_container", "merge_with"}
 
@@ -127,19 +130,21 @@ def make_configuration(name: str, tree: ast.AST, settings: Settings) -> AnyConfi
     known = settings.closest({key for read in reads for key in read.path})
     plain = {key: value for key, (_, value) in list_entries({name: known}).items()}
     made = AnyConfig(known).at()
+    lookups = itertools.count()
     for read in reads:
         value = plain.get(read.path[-1]) if known else None
         if (
             _get_entry(made, read.path) is None
-            and (value := _find_entry_value(read, settings) if value is None else value) is not None
+            and (value := _find_entry_value(read, settings, lookups) if value is None else value) is not None
         ):
             _insert_entry(made, read.path, value)
     return made.at((name,))
 
 
-def _find_entry_value(read: Read, settings: Settings) -> Any:
+def _find_entry_value(read: Read, settings: Settings, lookups: Iterator[int]) -> Any:
     """The value of an entry that a mapping of the workspace has under the same two names, else the usual one."""
-    known = settings.find_entry(read.path[-2:]) if len(read.path) > 1 and read.default is None else None
+    wanted = len(read.path) > 1 and read.default is None and next(lookups) < MAX_LOOKUPS
+    known = settings.find_entry(read.path[-2:]) if wanted else None
     return _choose_entry_value(read) if known is None else known
 
 

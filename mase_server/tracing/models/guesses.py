@@ -139,11 +139,11 @@ def lacking_arguments(
     lists: re.Pattern[str] = _LIST_NAME,
 ) -> Arguments:
     """The same for the parameters that are not `given`."""
-    hints, guess = _read_annotations(function), _Guess(around, make)
+    hints, guess, source = _read_annotations(function), _Guess(around, make), read_definition(function)
     return {
         each.name: usual_list(each.name)
         if lists.search(each.name) and each.name not in hints and not CONFIG_NAME.search(each.name)
-        else guess.value(each.name, hints.get(each.name, each.annotation), function)
+        else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
         for each in list_required_parameters(function)
         if each.name not in given
     }
@@ -164,8 +164,8 @@ class _Guess:
     around: Surroundings
     make: Making
 
-    def value(self, name: str, annotation: Any, function: Any) -> Any:
-        """A value for one parameter of a function."""
+    def value(self, name: str, annotation: Any, function: Any, source: ast.AST) -> Any:
+        """A value for one parameter of a function with this syntax tree."""
         if inspect.isclass(annotation) and _is_config(annotation):
             return self.filled(annotation)
         if inspect.isclass(annotation) and issubclass(annotation, nn.Module) and annotation is not nn.Module:
@@ -179,13 +179,13 @@ class _Guess:
             return False
         if annotation is torch.Tensor:
             return Made(partial(torch.zeros, 64), "torch.zeros(64)")
-        words = find_compared_words(read_definition(function), name)
+        words = find_compared_words(source, name)
         if words and annotation in (str, inspect.Parameter.empty):
             return words[0]
         if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
             return usual_list(name)
         if annotation in (inspect.Parameter.empty, nn.Module) and _MODEL_NAME.fullmatch(name):
-            read = _list_attributes_read(name, function)
+            read = _list_attributes_read(name, source)
             elsewhere = itertools.chain.from_iterable(
                 _find_classes_elsewhere(read, name, self.around) for _ in read[:1]
             )
@@ -363,9 +363,9 @@ def _is_module_class(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, nn.Module)
 
 
-def _list_attributes_read(name: str, function: Any) -> list[str]:
+def _list_attributes_read(name: str, source: ast.AST) -> list[str]:
     """The attributes that a class or function reads of a parameter that is a model, without those of every module."""
-    read = dict.fromkeys(each.path[0] for each in reads_of(name, read_definition(function)))
+    read = dict.fromkeys(each.path[0] for each in reads_of(name, source))
     return [key for key in read if not hasattr(nn.Module, key) and not hasattr(torch.Tensor, key)]
 
 
