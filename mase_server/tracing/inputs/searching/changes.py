@@ -24,8 +24,9 @@ Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 ROWS: tuple[Row, ...] = (*TOLD_RANKS, *STRUCTURE, *KINDS, *RANKS, *SIZES)
 #: The most changes that are proposed for one error.
 MAX_CHANGES = 20
-#: The most elements of a proposed tensor.
+#: The most elements of a proposed tensor; whole numbers always have values, of eight bytes each.
 MAX_ELEMENTS = 1 << 24
+MAX_WHOLE_NUMBERS = 1 << 22
 
 
 def propose_changes(failed: Failed) -> list[Inputs]:
@@ -49,5 +50,9 @@ def tells_ranks(failed: Failed) -> bool:
 
 def is_small(inputs: Inputs) -> bool:
     """Are the sizes sane? Neither the runaway result of equations, nor slow to fill."""
-    shapes = [shape_of(inputs, spec) for _, spec in iterate_tensor_specs(inputs)]
-    return all(math.prod(shape) <= MAX_ELEMENTS and min(shape, default=1) > 0 for shape in shapes)
+    specs = [spec for _, spec in iterate_tensor_specs(inputs)]
+    shapes = [shape_of(inputs, spec) for spec in specs]
+    most = [MAX_ELEMENTS if spec.dtype.startswith("f") else MAX_WHOLE_NUMBERS for spec in specs]
+    return all(
+        math.prod(shape) <= limit and min(shape, default=1) > 0 for shape, limit in zip(shapes, most, strict=True)
+    )
