@@ -136,14 +136,19 @@ def test_the_links_of_a_hover_show_the_costs_and_go_to_the_module(window: Window
     expect_cursor(window, made)
 
 
-def test_after_a_pass_the_saturation_is_shown_and_the_shown_rows_are_saved(window: Window) -> None:
+def test_after_passes_their_effects_are_shown_and_the_shown_rows_are_saved(window: Window) -> None:
     """A format that holds no more than 1 saturates; a name that a spreadsheet would compute is saved as a text."""
-    window.configure(**{"mase.pipelines": {"Net": ["quantize(default='fixed(8,7)')"]}})
+    steps = ["prune(weight={'sparsity': 0.5})", "quantize(default='fixed(8,7)', only=['=1+1'])"]
+    window.configure(**{"mase.pipelines": {"Net": steps}})
     window.write("net.py", NET)
     window.open("net.py")
-    window.expect_status("MASE: ready · 1 pass")
+    window.expect_status("MASE: ready · 2 passes")
     window.command("MASE: Show Costs")
     table = Table(window)
+    both = re.compile(r"^weight in fixed\(8,7\), .*; 50 % of the weight pruned$")
+    expect(table.cell("=1+1", "Passes")).to_have_text(both, timeout=PATIENCE_MS)
+    left = "50 % of the weight pruned; not quantised: it is outside of the selection"
+    expect(table.cell("out", "Passes")).to_have_text(left)
     expect(table.cell("=1+1", "Saturated")).to_have_text(re.compile(r"[1-9][\d.]* %"), timeout=PATIENCE_MS)
     expect(table.cell("", "Saturated")).to_have_text(re.compile(r"[1-9][\d.]* %"))
     table.press("FLOPs")

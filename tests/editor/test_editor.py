@@ -112,7 +112,7 @@ def test_the_status_names_the_model_that_is_not_shown_and_what_would_help(window
 def test_what_unsaved_code_may_change_is_marked_until_it_is_saved(window: Window) -> None:
     path = window.open("lenet.py")
     window.expect_status("MASE: ready")
-    window.go_to(1)
+    window.go_to(2)
     window.page.keyboard.type("# ")
     window.expect_status("MASE: ready · unsaved")
     window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")  # a comment changes nothing

@@ -273,7 +273,7 @@ def test_weights_thick_edges_and_the_map_beside_a_long_line_in_one_group_with_th
 
     # Edges that are as thick as their bytes ask, and a map of what is out of sight.
     graph.page.get_by_role("button", name="Thicker edges for more bytes").click()
-    expect(graph.page.locator(".legend")).to_contain_text("Bytes of an edge")
+    expect(graph.page.locator(".legend")).to_contain_text("Bytes per edge")
     minimap = graph.page.locator(".minimap")
     for _ in range(8):
         graph.surface.press("+")

@@ -161,7 +161,7 @@ def test_edges_are_thicker_the_more_bytes_they_carry(page: Page) -> None:
     assert lines.evaluate_all(widths) == ["1.2px", "1.2px"]
     page.get_by_role("button", name="Thicker edges for more bytes").click()
     assert lines.evaluate_all(widths) == ["6px", "1px"]
-    expect(page.locator(".legend")).to_contain_text("Bytes of an edge100 B9.77 KiB977 KiB")
+    expect(page.locator(".legend")).to_contain_text("Bytes per edge100 B9.77 KiB977 KiB")
     assert last_said(page, "choose")["choices"] == {"minimap": True, "thick": True}
     page.get_by_role("button", name="Save as SVG").click()
     assert 'stroke-width="6px"' in last_said(page, "export")["data"]
@@ -196,7 +196,7 @@ def test_the_weights_of_a_layer_are_shown_on_demand(page: Page) -> None:
     assert pane.locator("dl").first.inner_text().split() == (
         ["Count", "12", "Mean", "0.5", "Std", "1.25", "Min", "-2", "Max", "6", "Zeros", "25", "%"]
     )
-    expect(pane.locator("figure").nth(1)).to_contain_text(f"{hostile} float32[3, 4]Random: no file that the model")
+    expect(pane.locator("figure").nth(1)).to_contain_text(f"{hostile} float32[3, 4]Random: the model loads no file")
     page.get_by_role("button", name="Close the weights").click()
     expect(pane).to_be_hidden()
     expect(page.locator("svg.graph")).to_be_focused()
@@ -205,7 +205,7 @@ def test_the_weights_of_a_layer_are_shown_on_demand(page: Page) -> None:
     tell(page, "weights", of="other", problem="an answer to an older request")
     random = {"parameters": [parameter("fc.weight", random=True)], "total": 1, "weights": "random weights (seed 0)"}
     tell(page, "weights", of="fc", statistics=random)
-    expect(pane).to_contain_text("Random weights (seed 0): no file that the model loads gives their values")
+    expect(pane).to_contain_text("Random weights (seed 0): the model loads no file that has their values")
     expect(page.locator(".histogram")).to_have_count(0)
     page.get_by_role("button", name="Close the weights").focus()
     page.keyboard.press("Escape")
