@@ -409,3 +409,18 @@ def test_a_list_of_modules_holds_modules(workspace):
     (found,) = looked_at(workspace, text, "mixture.py")
     assert isinstance(found, Found), found
     assert runs_in_eager(found).shape == (2, 4)
+
+
+def test_a_class_of_a_starred_import_is_meant_although_others_are_starred_too(workspace):
+    text = "import torch\nfrom torch import nn\n\nclass Coder(nn.Module):\n    def __init__(self, shared=None):\n"
+    text += "        super().__init__()\n        self.layer, self.shared = nn.Linear(4, 4), shared\n\n"
+    text += (
+        "    def forward(self, x):\n        return self.shared(self.layer(x))\n\nclass Block(nn.Linear):\n    pass\n"
+    )
+    put(
+        workspace,
+        "train.py",
+        "from models import *\nfrom datasets import *\nshared = Block(4, 7)\nCoder(shared=shared)\n",
+    )
+    found = next(item for item in looked_at(workspace, text, "models.py") if isinstance(item, Found))
+    assert runs_in_eager(found).shape[-1] == 7

@@ -125,7 +125,7 @@ class Workspace:
                 continue
             note_read(path)
             for tree in _iterate_code_pieces(path, text.decode("utf-8", "replace"), name):
-                if _is_meant_class(tree, name, known, defined):
+                if _is_meant_class(tree, name, known, defined, path.parent):
                     yield from (Call(call, tree, str(path)) for call in _find_class_calls(tree, name, known))
 
     def _read_next(self) -> bool:
@@ -149,20 +149,26 @@ class Workspace:
                 yield path, text
 
 
-def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path) -> bool:
+def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path, folder: Path) -> bool:
     """Is the class of this name in some code the one of the file `defined`, in a `known` module, as far as its imports
-    show?"""
+    show? folder: of the code."""
     around = {defined.stem, *defined.parts}
+    beside = folder / defined.name
+    hidden = beside != defined and beside.is_file()
+    starred: list[bool] = []
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(name=own) if own == name:
                 return False
-            case ast.ImportFrom(module=module, names=names) if any(each.name in (name, "*") for each in names):
-                parts = set((module or "").split("."))
+            case ast.ImportFrom(module=str(module), names=names):
+                parts = set(module.split("."))
                 # A module of the same name in another package is another one.
-                if module and (not parts & known or (module.rpartition(".")[2] == defined.stem and parts - around)):
+                meant = bool(parts & known) and not (module.rpartition(".")[2] == defined.stem and parts - around)
+                meant = meant and not (module == defined.stem and hidden)
+                if any(each.name == name for each in names) and not meant:
                     return False
-    return True
+                starred += [meant for each in names if each.name == "*"]
+    return any(starred) or not starred
 
 
 def _read_small_file(path: Path) -> bytes | None:
