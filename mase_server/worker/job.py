@@ -90,7 +90,9 @@ def trace(request: TraceRequest, emit: Emit) -> Live:
         job = TraceJob(request, emit)
         job.find()
         if job.lacks_values():
-            job = TraceJob(request, emit, LARGE_SHADOW_LIMIT, job.lookups)
+            unload_modules(job.importer.imported)  # they report to the first job
+            first, job = job, TraceJob(request, emit, LARGE_SHADOW_LIMIT, job.lookups)
+            job.modules_before = first.modules_before
             job.find()
         return job.finish()
 
@@ -98,7 +100,7 @@ def trace(request: TraceRequest, emit: Emit) -> Live:
 class TraceJob:
     """One trace of one file: `find`, then `finish`.
 
-    limit: the size up to which tensors keep values.  lookups: of an earlier try, whose modules are already imported.
+    limit: the size up to which tensors keep values.  lookups: of an earlier try, whose libraries are already imported.
     """
 
     def __init__(

@@ -12,9 +12,9 @@ import pytest
 from searching import problems_in
 
 from mase_server.protocol.request import TraceRequest
-from mase_server.tracing.execution.guard import limit_memory
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, plain_hooks
+from mase_server.tracing.recording.rungs import limit_memory
 from mase_server.tracing.recording.shadow import Shadows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a process' memory by setrlimit")

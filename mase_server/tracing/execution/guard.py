@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -230,40 +230,6 @@ def _wrap_setitimer(original: Callable[..., Any]) -> Callable[..., Any]:
         return (0.0, 0.0) if which == signal.ITIMER_REAL else original(which, seconds, interval)
 
     return setitimer
-
-
-# Limiting the memory of one guess: a guess that asks for more fails, and the next one is tried.
-
-#: Bytes that one guess may add to its process.
-ROOM = 2 << 30
-_SIZE = Path("/proc/self/statm")
-
-
-@contextmanager
-def limit_memory(room: int = ROOM) -> Iterator[None]:
-    """Raise MemoryError for more than `room` further bytes, if the system can limit it (Linux)."""
-    if sys.platform != "linux":
-        yield
-        return
-    import resource
-
-    before, most = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = int(_SIZE.read_text().split()[0]) * resource.getpagesize() + room
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (_find_lowest_limit(before, most, wanted), most))
-    try:
-        yield
-    except MemoryError as error:
-        if error.args:
-            raise
-        raise MemoryError(f"it takes more than {room / (1 << 30):g} GiB of memory") from error
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (before, most))
-
-
-def _find_lowest_limit(*limits: int) -> int:
-    """The lowest of the limits that are set (-1 is none)."""
-    return min(limit for limit in limits if limit >= 0)
 
 
 # A program's own running time, without waiting for a processor or for the import of a library.

@@ -26,7 +26,7 @@ from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis.failure import RAISED, Failure
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.execution.guard import AGAIN, limit_memory, program_of
+from mase_server.tracing.execution.guard import AGAIN, program_of
 from mase_server.tracing.execution.program import (
     Loaded,
     Place,
@@ -54,7 +54,14 @@ from mase_server.tracing.models.constructions import Constructions
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs, plain_hooks
 from mase_server.tracing.recording.calling import Values, map_leaves
 from mase_server.tracing.recording.positions import Position, report_phase
-from mase_server.tracing.recording.rungs import Bounded, TooSlowError, needs_values, real_copy, worth_a_real_run
+from mase_server.tracing.recording.rungs import (
+    Bounded,
+    TooSlowError,
+    limit_memory,
+    needs_values,
+    real_copy,
+    worth_a_real_run,
+)
 from mase_server.tracing.recording.shadow import MetaMode, Shadows
 from mase_server.tracing.recording.state import preserve_state, require_tree
 

@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
-from mase_server.tracing.execution.guard import limit_memory
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
 from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings
@@ -36,6 +35,7 @@ from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
 from mase_server.tracing.models.repairs import propose_arguments
 from mase_server.tracing.models.spreading import Sizes, replace_sizes
 from mase_server.tracing.models.workspace import TRY_STEPS
+from mase_server.tracing.recording.rungs import limit_memory
 from mase_server.tracing.recording.shadow import MetaMode
 from mase_server.tracing.recording.state import require_tree
 

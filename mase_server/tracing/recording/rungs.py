@@ -9,8 +9,11 @@ from __future__ import annotations
 import copy
 import math
 import re
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -49,6 +52,7 @@ _MULTIPLICATIONS, _ELEMENTS, _CALL_SECONDS = 1e10, 5e8, 5e-6
 _PRODUCTS = re.compile(r"linear|conv|matmul|mm$|bmm|einsum|attention|bilinear|lstm|gru|rnn")
 
 _GIVEN_UP = "a run with real values on the CPU had not ended after {:.0f} s"
+_TOO_LARGE = "a run with real values on the CPU takes more than {:g} GiB of memory"
 _META_ONLY = (
     "meta tensor",
     "Meta tensor",
@@ -101,6 +105,40 @@ def _count_multiplications(one: torch.Tensor, other: torch.Tensor, made: torch.T
     return count * math.sqrt(math.prod(other.shape[2:])) if other.dim() > 2 else count
 
 
+# Limiting the memory of a guess, and of a real run: one that asks for more fails, and the next way is tried.
+
+#: Bytes that a guess or a real run may add to its process.
+ROOM = 2 << 30
+_SIZE = Path("/proc/self/statm")
+
+
+@contextmanager
+def limit_memory(room: int = ROOM) -> Iterator[None]:
+    """Raise MemoryError for more than `room` further bytes, if the system can limit it (Linux)."""
+    if sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    before, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = int(_SIZE.read_text().split()[0]) * resource.getpagesize() + room
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (_find_lowest_limit(before, most, wanted), most))
+    try:
+        yield
+    except MemoryError as error:
+        if error.args:
+            raise
+        raise MemoryError(f"it takes more than {room / (1 << 30):g} GiB of memory") from error
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, most))
+
+
+def _find_lowest_limit(*limits: int) -> int:
+    """The lowest of the limits that are set (-1 is none)."""
+    return min(limit for limit in limits if limit >= 0)
+
+
 class Bounded(TorchFunctionMode):
     """Inside, real code is aborted with TooSlowError after `MOST_REAL_SECONDS` of estimated work."""
 
@@ -114,9 +152,19 @@ class Bounded(TorchFunctionMode):
         """Make the call itself, while there is time."""
         self._work.require_time()
         func, args, kwargs = on_cpu(func, args, kwargs or {})
-        out = func(*args, **kwargs)
+        out = _compute(func, args, kwargs)
         self._work.add_call(func, args, out)
         return out
+
+
+def _compute(func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
+    """Make a real torch call; TooSlowError if it asks for more memory than a real run may take."""
+    try:
+        return func(*args, **kwargs)
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise TooSlowError(_TOO_LARGE.format(ROOM / (1 << 30))) from error
 
 
 class RealRecorder(Recorder):
@@ -129,7 +177,12 @@ class RealRecorder(Recorder):
         for buffer in self.root.buffers():
             self.shadows.written(buffer)
         self.work = Work()
-        return super().record(args, kwargs)
+        try:
+            with limit_memory():
+                return super().record(args, kwargs)
+        except TooSlowError:
+            self._keep.clear()  # the error holds this recorder
+            raise
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """Compute one torch call as it is."""
@@ -139,7 +192,7 @@ class RealRecorder(Recorder):
         if target is not None and may_write(func, args, kwargs):
             self.shadows.written(target)
         before = read_version_counter(target)
-        out = func(*args, **kwargs)
+        out = _compute(func, args, kwargs)
         self.work.add_call(func, args, out)
         self.mutated = target is not None and read_version_counter(target) != before
         return out
