@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +23,17 @@ from mase_server.tracing.recording.state import Tensors, preserve_state, require
 from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Outcome, Probed, Prober
 
 # Detecting whether a graph was changed.
+
+
+@contextmanager
+def _other_draws(seed: int) -> Iterator[None]:
+    """Inside, `random` draws as after this seed; afterwards it goes on as before."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +92,8 @@ class Session:
         self.rung = "meta"
         #: Was the base run a real one that took too long to repeat at other sizes?
         self._slow = False
+        #: Did the base run draw by `random`? Then what it drew may decide sizes.
+        self._draws = False
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
         #: The exception that the forward raised in the base run.
@@ -133,19 +148,21 @@ class Session:
         if self._slow:
             sizes = {}
         prober = Prober(base, sizes, run_at, last)
-        if self.rung == "real" and self.error is None and not self._slow:
+        if (self.rung == "real" or self._draws) and self.error is None and not self._slow:
             for seed in OTHER_VALUES:
-                prober.follow_values(
-                    self._run_recorder(self._make_recorder(positions=False), inputs_at(self.inputs, seed=seed))
-                )
+                with _other_draws(seed):
+                    prober.follow_values(
+                        self._run_recorder(self._make_recorder(positions=False), inputs_at(self.inputs, seed=seed))
+                    )
         return prober.probe()
 
     def _base_run(self) -> Run:
         self.base = self._make_recorder(positions=True)
         args, kwargs = call_arguments(self.model, self.arguments)
         with preserve_state(self.model, self.shadows), custom_functions_kept():
-            before = state_of(self.model)
+            before, drawn = state_of(self.model), random.getstate()
             run = self.base.record(args, kwargs)
+            self._draws = random.getstate() != drawn
             if (after := state_of(self.model)) != before:
                 run.state = self._state_kept(self.base, after)
         return run

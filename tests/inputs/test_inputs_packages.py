@@ -142,6 +142,11 @@ REFUSALS = {
             super().__init__()
             self.width = config.width
     """,
+    "an assertion about what its base has by default": """
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            assert self.training is None
+    """,
     "weights that are not on this disk": """
         def __init__(self, weights="no/such/weights.bin"):
             super().__init__()

@@ -22,6 +22,12 @@ HEAD = "import torch\nfrom torch import nn\n\n\n"
 
 #: What a constructor insists on -> its body; each takes an image of three channels.
 INSISTING = {
+    "no classes": """
+        def __init__(self, num_classes):
+            super().__init__()
+            assert num_classes == 0
+            self.layer = nn.Conv2d(3, 4, 1)
+    """,
     "a tensor": """
         def __init__(self, bias):
             super().__init__()

@@ -11,6 +11,7 @@ from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.found import Unshown
 from tests.inputs.test_inputs_kinds import file_of, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
 from tests.inputs.test_inputs_repairs import looked_at
+from tests.worker.jobs import Job
 
 #: What is told -> layers, parameters of forward, its body, the inputs.
 SOLVED = {
@@ -108,6 +109,14 @@ SOLVED = {
         "return torch.cat((self.one(img), self.other(txt)), 1)",
         "img: f32[B=2, T=16, 6]; txt: f32[B, T, 5]",
     ),
+    "columns that a convolution makes fewer": (
+        "self.conv, self.out = nn.Conv2d(1, 8, 3, stride=2), nn.Linear(8 * 19, 5)",
+        "inputs",
+        '"""inputs (Tensor): features (batch, time, dim)."""\n'
+        "x = self.conv(inputs.unsqueeze(1))\nb, c, t, f = x.size()\n"
+        "return self.out(x.transpose(1, 2).contiguous().view(b, t, c * f))",
+        None,
+    ),
     "a layer that is handed over": (
         "self.norm = nn.LayerNorm(16)",
         "x, sublayer",
@@ -174,3 +183,12 @@ def test_a_signal_is_longer_than_its_padding(workspace):  # noqa: F811
 def test_a_sequence_is_as_long_as_its_slice_is_unpacked(workspace):  # noqa: F811
     found = found_in(workspace, *SOLVED["the rest of a list"][:3])
     assert len(found.inputs["inputs"]) == 6
+
+
+def test_sizes_that_a_forward_draws_are_unknown(workspace):  # noqa: F811
+    text = "import random\nimport torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+    text += "        super().__init__()\n        self.layer = nn.Linear(4, 4)\n\n    def forward(self, x):\n"
+    text += "        chosen = torch.arange(random.randint(3, 60))\n        y = self.layer(x)\n        return y\n"
+    job = Job(workspace, text)
+    assert job.value("chosen")[2] == ["?"]
+    assert job.value("y")[2] == ["B", "4"]

@@ -392,6 +392,8 @@ _GPU: Mapping[str, object] = {
 }  # fmt: skip
 _QUIET: tuple[tuple[Any, Mapping[str, object]], ...] = (
     (torch.cuda, _GPU),
+    # A torch without CUDA has no version of it, and programs read its parts.
+    (torch.version, {"cuda": torch.version.cuda or "12.6"}),
     (
         torch.accelerator,
         {

@@ -186,10 +186,13 @@ def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
     empty = any(type(each.default) in (tuple, list, dict) and not each.default for each in parameters)
     if empty and isinstance(error, LookupError):
         return True
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    checks = (last.line or "").startswith(("assert ", "raise ", "assert("))
+    if takes_any and checks:
+        return True  # it refuses what a base has by default
     if all(each.default is not None for each in parameters):
         return False
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return "NoneType" in str(error) or (last.line or "").startswith(("assert ", "raise ", "assert("))
+    return "NoneType" in str(error) or checks
 
 
 # Guessed arguments, and changes that their errors suggest: a bounded search, furthest first.

@@ -381,7 +381,25 @@ def change_flattened(
         if (before, after) not in seen:
             seen[before, after] = None
             yield from _scale_inputs(failed, before, after)
+    yield from _change_columns(failed, had, wanted, pairs)
     yield from _change_patches(failed, had, wanted)
+
+
+def _change_columns(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iterator[Inputs]:
+    """Rows whose columns a convolution made fewer before they were flattened with its channels: more or fewer columns,
+    by a whole stride."""
+    mode = failed.trail.mode
+    shapes = dict.fromkeys(tuple(each.shape) for each in (reversed(mode.made) if mode is not None else ()))
+    for channels, before in ((shape[1], shape[-1]) for shape in shapes if len(shape) == 4):
+        if channels * before != had or wanted % channels:
+            continue
+        for path, spec in pairs:
+            size = spec.dims[-1] if spec.dims else None
+            if isinstance(size, int) and size > before:
+                stride = 2 ** round(math.log2(size / before))
+                value = size + (wanted // channels - before) * stride
+                if value > 0:
+                    yield put_member(failed.inputs, path, replace(spec, dims=(*spec.dims[:-1], value)))
 
 
 def _change_flat_images(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iterator[Inputs]:
