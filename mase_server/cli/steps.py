@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import typer
 
 from mase_server.protocol.answers import Pass
-from mase_server.protocol.arguments import Argument, Checker, Step
+from mase_server.protocol.arguments import Argument, Checker, Step, name_pass
 from mase_server.suggestions import suggest
 
 #: A pass as in `mase/passes`.
@@ -117,20 +118,21 @@ def pass_names(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _built_in() if name.startswith(incomplete)]
 
 
+#: The decorators that declare a pass.
+_DECLARES = r"^@(transform|analysis|declare)\("
+
+
 def _built_in() -> list[str]:
     folder = Path(__file__).parents[1] / "passes"
     found = []
     for file in sorted(folder.rglob("*.py")):
         source = file.read_text("utf-8")
-        if "= Pass(" in source:
-            values = (node.value for node in ast.parse(source).body if isinstance(node, ast.Assign))
-            found += [name for value in values if isinstance(value, ast.Call) for name in _declared_name(value)]
+        if re.search(_DECLARES, source, re.MULTILINE):
+            functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+            found += [name_pass(node.name) for node in functions if any(map(_declares_pass, node.decorator_list))]
     return sorted(found)
 
 
-def _declared_name(call: ast.Call) -> list[str]:
-    """The name in `Pass("quantize", ...)` or `Pass(name="quantize", ...)`; [] for other calls."""
-    if not isinstance(call.func, ast.Name) or call.func.id != "Pass":
-        return []
-    named = [each.value for each in call.keywords if each.arg == "name"] + call.args[:1]
-    return [each.value for each in named[:1] if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+def _declares_pass(decorator: ast.expr) -> bool:
+    """Is this `@transform(...)`, `@analysis(...)` or `@declare(...)`?"""
+    return re.match(_DECLARES, f"@{ast.unparse(decorator)}") is not None

@@ -349,7 +349,7 @@ def _simulation_lines(told: Mapping[str, Any]) -> Iterator[str]:
 def _simulation_counts(told: Mapping[str, Any]) -> str:
     pace = told["cycles_per_vector"]
     counts = [format_count(told["vectors"], "vector"), f"{told['mismatches']:,} mismatches"]
-    counts += [] if pace is None else [f"{_cycles_text(pace)} a vector"]
+    counts += [] if pace is None else [f"{_cycles_text(pace)} per vector"]
     return ", ".join([*counts, f"latency {_cycles_text(told['latency'])}"])
 
 

@@ -7,7 +7,6 @@ said.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
@@ -19,7 +18,7 @@ from mase_server.ir.graph import MaseGraph
 from mase_server.ir.metadata import metadata_of
 from mase_server.protocol.answers.models import Pass as PassRecord
 from mase_server.protocol.answers.models import PassKind
-from mase_server.protocol.arguments import Argument, Checker, nested
+from mase_server.protocol.arguments import Argument, Checker, name_pass, nested
 from mase_server.suggestions import suggest
 
 # Options of passes: checked by name, completed with defaults.
@@ -191,8 +190,7 @@ def declare(title: str, kind: PassKind, **facts: Unpack[Facts]) -> Callable[[Fun
     """Declare the decorated function as a pass; its name is the function's without `_transform_pass` and the like."""
 
     def add_declaration(function: Function) -> Function:
-        name = re.sub("(_transform|_analysis)?_pass$", "", function.__name__)
-        vars(function)["declared"] = Pass(name, title, kind, function, **facts)
+        vars(function)["declared"] = Pass(name_pass(function.__name__), title, kind, function, **facts)
         return function
 
     return add_declaration

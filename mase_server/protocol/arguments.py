@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import keyword
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 
 #: Arguments of a pass, or a part of them, by their names: plain values.
 Arguments = dict[str, Any]
+
+
+def name_pass(function: str) -> str:
+    """The name of the pass that a function of this name declares: `quantize` for `quantize_transform_pass`."""
+    return re.sub("(_transform|_analysis)?_pass$", "", function)
+
 
 # Kinds of arguments: how a value, or its text from a command line, is read.
 #

@@ -88,7 +88,7 @@ async def test_only_who_knows_the_token_is_served_over_tcp(listening, tmp_path):
     earlier = frame({"jsonrpc": "2.0", "id": 1, "method": "workspace/executeCommand", "params": {"command": "x"}})
     assert "has to be `initialize`" in await listening.say(earlier, initialize(listening.token))
     browser = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 400\r\n\r\n"
-    assert "'POST / HTTP/1.1' is no header" in await listening.say(browser, initialize(listening.token))
+    assert "'POST / HTTP/1.1' is not a header" in await listening.say(browser, initialize(listening.token))
     token = listening.token
     editor = Editor(tmp_path, options={"token": token})
     await editor.client.start_tcp("127.0.0.1", listening.port)
@@ -174,13 +174,16 @@ async def test_what_would_not_be_safe_is_refused(options, code, says, tmp_path):
 
 PING = frame({"jsonrpc": "2.0", "id": 9, "method": "no/such", "params": {}})
 FATAL = {
-    "a length that is no number": (b"Content-Length: many\r\n\r\n{}", "is no length of a message"),
-    "a negative length": (b"Content-Length: -5\r\n\r\n{}", "is no length of a message"),
-    "two lengths": (b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "is no length of a message"),
+    "a length that is no number": (b"Content-Length: many\r\n\r\n{}", "is not a valid message length"),
+    "a negative length": (b"Content-Length: -5\r\n\r\n{}", "is not a valid message length"),
+    "two lengths": (b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "is not a valid message length"),
     "a length of a terabyte": (b"Content-Length: 1000000000000\r\n\r\n{}", "bytes are read"),
-    "a length of more digits than a number has": (b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", "is no length"),
+    "a length of more digits than a number has": (
+        b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        "is not a valid message length",
+    ),
     "no length": (b"Content-Type: x\r\n\r\n{}", "no Content-Length"),
-    "a line that is no header": (b"hello\r\n\r\n{}", "'hello' is no header"),
+    "a line that is no header": (b"hello\r\n\r\n{}", "'hello' is not a header"),
     "a line without end": (b"x" * 20000, "more than 8192 bytes"),
     "headers without end": (b"X: y\r\n" * 3000, "more than 8192 bytes"),
 }
