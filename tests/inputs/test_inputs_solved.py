@@ -192,3 +192,9 @@ def test_sizes_that_a_forward_draws_are_unknown(workspace):  # noqa: F811
     job = Job(workspace, text)
     assert job.value("chosen")[2] == ["?"]
     assert job.value("y")[2] == ["B", "4"]
+
+
+def test_lists_of_tensors_that_a_check_compares_end_no_search(workspace):  # noqa: F811
+    body = "pair, other = [self.layer(x)], [x]\nassert x.dim() == 9 and pair == other\nreturn x"
+    (item,) = looked_at(workspace, file_of("self.layer = nn.Linear(4, 4)", "x", body))
+    assert item.doubtful

@@ -307,9 +307,10 @@ def _made_equal(failed: Failed, one: Any, other: Any) -> Changes:
     pairs = [(one, other)]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other):
         pairs = list(zip(one, other, strict=True))
+        pairs = [pair for pair in pairs if all(map(_is_positive_int, pair))]  # tensors cannot be compared on meta
         both = {left: right for left, right in pairs if left != right}
         known = {symbol: both[size] for symbol, size in failed.inputs.sizes.items() if size in both}
-        if known and all(map(_is_positive_int, known.values())):
+        if known:
             yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **known})
     for left, right in pairs:
         if _is_positive_int(left) and _is_positive_int(right) and left != right:
