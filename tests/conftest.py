@@ -64,7 +64,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
 def forgotten_afterwards() -> Iterator[None]:
     """Free what each file of tests leaves.
 
-    What the tracer remembers of files, it remembers for as long as its process lives: in the product that is one trace.
+    The tracer keeps its tables of files for as long as its process lives: in the product that is one trace.
     """
     yield
     if (constructions := sys.modules.get("mase_server.tracing.models.constructions")) is not None:

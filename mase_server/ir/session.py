@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +18,10 @@ from mase_server.tracing.recording.leaf_functions import custom_functions_kept
 from mase_server.tracing.recording.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.recording.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.recording.shadow import Shadows
-from mase_server.tracing.recording.state import Tensors, preserve_state, require_tree, state_of
+from mase_server.tracing.recording.state import Tensors, drawing_from, preserve_state, require_tree, state_of
 from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Outcome, Probed, Prober
 
 # Detecting whether a graph was changed.
-
-
-@contextmanager
-def _other_draws(seed: int) -> Iterator[None]:
-    """Inside, `random` draws as after this seed; afterwards it goes on as before."""
-    before = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +138,7 @@ class Session:
         prober = Prober(base, sizes, run_at, last)
         if (self.rung == "real" or self._draws) and self.error is None and not self._slow:
             for seed in OTHER_VALUES:
-                with _other_draws(seed):
+                with drawing_from(seed):
                     prober.follow_values(
                         self._run_recorder(self._make_recorder(positions=False), inputs_at(self.inputs, seed=seed))
                     )

@@ -80,7 +80,7 @@ def _of_unshown(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | N
 
 
 async def _of_definition(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | None:
-    """What went into the function whose name is at the cursor, and what it returned; of a class, its `forward`."""
+    """The inputs and outputs of the function whose name is at the cursor; for a class, those of its `forward`."""
     found = page.definition(position)
     function = None if found is None else found[0]
     if isinstance(function, ast.ClassDef):

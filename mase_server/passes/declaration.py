@@ -174,7 +174,7 @@ class Pass:
 
 
 class Facts(TypedDict, total=False):
-    """What the declaration of a pass may say beyond its title, as `Pass` has it."""
+    """The facts that a declaration may give beside the title, as `Pass` has them."""
 
     arguments: tuple[Argument, ...]
     others: Argument

@@ -58,6 +58,14 @@ def wait_for_passes(window: Window, line: int) -> None:
             return
 
 
+def go_to_class_with_passes(window: Window) -> None:
+    """Put the cursor on the class of the MLP, once its passes are known."""
+    path = window.open("mlp.py")
+    window.expect_status("MASE: ready")
+    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
+    window.go_to(line_of(path, "class MLP"), 8)
+
+
 def test_quantising_by_keyboard_changes_the_hints_and_undo_brings_them_back(window: Window) -> None:
     path = window.open("gpt.py")
     window.expect_status("MASE: ready")
@@ -146,10 +154,7 @@ def test_a_layer_is_quantised_alone_and_the_pipeline_is_listed_kept_and_taken_ba
 
 
 def test_more_passes_are_listed_and_one_that_cannot_work_says_what_to_do(window: Window) -> None:
-    path = window.open("mlp.py")
-    window.expect_status("MASE: ready")
-    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
-    window.go_to(line_of(path, "class MLP"), 8)
+    go_to_class_with_passes(window)
     choose_action(window, "MASE: More passes for MLP")
     listed = form(window, "Passes for MLP")
     expect(listed).to_contain_text("transforms")
@@ -199,10 +204,7 @@ def offered(window: Window, typed: str) -> Locator:
 def test_adapters_are_found_by_their_name_and_told_and_a_pass_without_effect_is_not_recorded(window: Window) -> None:
     """The head is Linear(32, 5): an adapter of rank 8 trains 8 * 32 + 5 * 8 numbers beside its 32 * 5 + 5."""
     window.write("own_passes.py", IDLE)
-    path = window.open("mlp.py")
-    window.expect_status("MASE: ready")
-    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
-    window.go_to(line_of(path, "class MLP"), 8)
+    go_to_class_with_passes(window)
     found = offered(window, "lora")
     expect(found.first).to_contain_text("Insert LoRA adapters")
     expect(found).to_have_count(1)  # nothing to merge yet
@@ -235,10 +237,7 @@ def stuck_transform_pass(graph, pass_args={"seconds": 600}):
 
 def test_a_pass_of_ones_own_that_does_not_end_is_cancelled_and_leaves_nothing(window: Window) -> None:
     window.write("own_passes.py", STUCK)
-    path = window.open("mlp.py")
-    window.expect_status("MASE: ready")
-    wait_for_passes(window, line_of(path, "self.head = nn.Linear"))
-    window.go_to(line_of(path, "class MLP"), 8)
+    go_to_class_with_passes(window)
     choose_action(window, "MASE: More passes for MLP")
     listed = form(window, "Passes for MLP")
     expect(listed).to_contain_text("your own")

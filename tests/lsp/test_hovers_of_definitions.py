@@ -1,4 +1,4 @@
-"""What a hover says on the name of a class or of a function, from a real trace; figures are worked out by hand."""
+"""Hovers on the names of classes and functions, from a real trace; figures are worked out by hand."""
 
 import sys
 

@@ -249,8 +249,7 @@ class Repairs:
                 more = lacking_arguments(start.function, start.arguments, self.around, self.make)
             except NoArgumentsError:
                 continue
-            how = f"{start.how}, with {', '.join(more)} guessed" if more else start.how
-            step = _Step(start.function, {**start.arguments, **more}, how, frozenset(more))
+            step = _Step(start.function, {**start.arguments, **more}, start.how_with(more), frozenset(more))
             if step.key() not in self._seen:
                 yield self._make_plan(step)
         yield from (self._plan_usual(), self._plan_usual(PLURAL))

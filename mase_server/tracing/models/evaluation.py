@@ -33,6 +33,7 @@ from mase_server.tracing.models.classes import calls_of
 from mase_server.tracing.models.configs import AnyConfig, reads_of
 from mase_server.tracing.models.constructions import Surroundings
 from mase_server.tracing.models.settings import parsed_options
+from mase_server.tracing.models.workspace import loads_module
 
 UNKNOWN = object()
 #: The longest chain of assignments that is followed.
@@ -211,19 +212,15 @@ class _Resolver:
         """A class or function that the file itself defines, if it is a module and no program; else UNKNOWN."""
         if not self.file or self.around is None:
             return UNKNOWN
-        package = Place.of(self.file).package
+        package, file = Place.of(self.file).package, Path(self.file)
         if not package and not self.index.only_defines:
             return UNKNOWN
-        module = f"{package}.{Path(self.file).stem}" if package else Path(self.file).stem
+        names = [f"{package}.{file.stem}" if package else file.stem]
         # Folders without an `__init__.py` are packages too, from the workspace's folder on.
-        folder = self.around.workspace.folder
-        inside = Path(self.file).with_suffix("").relative_to(folder).parts if self._is_inside(self.file) else ()
-        names = [module] if package else [".".join(inside), module]
-        found = (self._import_member(each, name) for each in names if each)
+        if not package and file.is_relative_to(folder := self.around.workspace.folder):
+            names.insert(0, ".".join(file.with_suffix("").relative_to(folder).parts))
+        found = (self._import_member(each, name) for each in names)
         return next((each for each in found if each is not UNKNOWN), UNKNOWN)
-
-    def _is_inside(self, file: str) -> bool:
-        return self.around is not None and Path(file).is_relative_to(self.around.workspace.folder)
 
     def _import_member(self, module: str, name: str) -> Any:
         try:
@@ -273,7 +270,7 @@ class _Resolver:
     def _resolve_assigned(self, name: str, line: int, depth: int) -> Any:
         earlier = [pair for pair in self.index.assignments.get(name, ()) if pair[0] < line]
         value = max(earlier, key=lambda pair: pair[0])[1] if earlier else self._find_given(name, line)
-        if value is not None and _loads_module(value) and self.around is not None:
+        if value is not None and loads_module(value) and self.around is not None:
             # A module that is chosen when the program runs: here, the one that is traced.
             return SimpleNamespace(**self.around.namespace)
         if _is_parsing(value) and (options := parsed_options(self.tree)):
@@ -348,12 +345,6 @@ def _name_arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.
     plain = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
     positional = dict(zip(names, plain, strict=False))
     return {**positional, **{each.arg: each.value for each in call.keywords if each.arg}}
-
-
-def _loads_module(node: ast.expr) -> bool:
-    """Is this `import_module("models." + name)`?"""
-    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-    return name in ("import_module", "__import__")
 
 
 def _is_parsing(node: ast.expr | None) -> bool:

@@ -469,7 +469,7 @@ def call_factory(factory: Factory, around: Surroundings, asked: str | None) -> I
 
     try:
         if asked is None:
-            start = next(iterate_builder_starts(function, around), None) if list_required_parameters(function) else None
+            start = next(iterate_builder_starts(function, around), None)
             known = start.arguments if start is not None else {}
             guessed = lacking_arguments(function, known, around)
             arguments = {**known, **guessed}
@@ -478,9 +478,9 @@ def call_factory(factory: Factory, around: Surroundings, asked: str | None) -> I
     except (*RAISED, NoArgumentsError):  # the border to the user's functions
         return
     source = "comment" if asked is not None else "search" if guessed else "usage" if arguments else "default"
-    how = start.how if start is not None else "its builder's arguments are guessed from their names" if guessed else ""
-    if start is not None and guessed:
-        how += f", with {', '.join(guessed)} guessed"
+    how = "its builder's arguments are guessed from their names" if guessed else ""
+    if start is not None:
+        how = start.how_with(guessed)
     for instance in iterate_held_models(factory.name, result):
         yield instance, Built(instance.model, arguments, source, partial(_call_again, make, instance.name), how)
 

@@ -168,7 +168,7 @@ class _Guess:
         """A value for one parameter of a function with this syntax tree."""
         if inspect.isclass(annotation) and _is_config(annotation):
             return self.filled(annotation)
-        if inspect.isclass(annotation) and issubclass(annotation, nn.Module) and annotation is not nn.Module:
+        if _is_module_class(annotation) and annotation is not nn.Module:
             return self._guess_part(annotation, name)
         if (member := next(iter(typing.get_args(annotation)), None)) is not None and _is_module_class(member):
             part = self._guess_part(member, name)
@@ -186,10 +186,7 @@ class _Guess:
             return usual_list(name)
         if annotation in (inspect.Parameter.empty, nn.Module) and _MODEL_NAME.fullmatch(name):
             read = _list_attributes_read(name, source)
-            elsewhere = itertools.chain.from_iterable(
-                _find_classes_elsewhere(read, name, self.around) for _ in read[:1]
-            )
-            made = (self.make(kind) for kind in elsewhere)
+            made = map(self.make, _find_classes_elsewhere(read, name, self.around) if read else ())
             return next(filter(None, made), None) or next(parts_for(name, "", self.around, self.make))
         return self._guess_plain(name, annotation)
 
@@ -259,12 +256,11 @@ class _Guess:
         """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
         workspace's value, else the usual one."""
         given: Mapping[str, Any] = {}
-        if list_required_parameters(kind):
+        if needed := [each.name for each in list_required_parameters(kind)]:
             made, given = self._find_made(kind)
             if made is not None:
                 return made
             known = {} if given else self.around.settings().closest(_list_config_fields(kind))
-            needed = [each.name for each in list_required_parameters(kind)]
             given = given or {name: known[name] for name in needed if known.get(name) is not None}
         arguments = make_arguments({**given, **lacking_arguments(kind, given, self.around, self.make)})
         try:
@@ -344,7 +340,7 @@ def parts_for(
         return
     lower = name.lower()
     space = around.namespace
-    modules = {key: kind for key, kind in space.items() if inspect.isclass(kind) and issubclass(kind, nn.Module)}
+    modules = {key: kind for key, kind in space.items() if _is_module_class(kind)}
     alike = [kind for key, kind in modules.items() if lower in key.lower() or key.lower() in lower]
     instances = (make(kind) or _make_instance(kind, around) for kind in alike)
     if attribute:

@@ -10,7 +10,7 @@ import ast
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,6 +61,10 @@ class Start:
     arguments: Arguments
     how: str
 
+    def how_with(self, guessed: Collection[str]) -> str:
+        """The same, and which arguments are guessed beside these."""
+        return f"{self.how}, with {', '.join(guessed)} guessed" if guessed else self.how
+
 
 def iterate_plans(kind: type[nn.Module], around: Surroundings, asked: str | None) -> Iterator[Plan]:
     """Instances that can be made directly: as `asked` and no other; else calls of the file, defaults, builders,
@@ -85,9 +89,10 @@ def iterate_plans(kind: type[nn.Module], around: Surroundings, asked: str | None
 
 
 def iterate_builder_starts(function: Callable[..., Any], around: Surroundings) -> Iterator[Start]:
-    """The known arguments of a function of the file, as other files of the workspace call it."""
+    """The known arguments of a function of the file, as other files of the workspace call it; none if it needs none."""
     names = {**around.namespace, function.__name__: function}
-    for found in itertools.islice(around.workspace.calls(function.__name__), MAX_CALLS_OF_BUILDER):
+    calls = around.workspace.calls(function.__name__) if list_required_parameters(function) else iter(())
+    for found in itertools.islice(calls, MAX_CALLS_OF_BUILDER):
         given, _ = evaluate_partly(found.node, names, found.tree, function, found.file, around)
         if given:
             yield Start(function, given, f"built as {_describe_call_place(found, around)} builds it")
@@ -109,7 +114,7 @@ def iterate_starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Star
                 yield Start(kind, given, f"built as {where} builds it")
     yield from _from_settings(kind, around)
     for function in itertools.islice(_find_class_builders(kind, around), MAX_BUILDERS):
-        if inspect.isfunction(function) and list_required_parameters(function):
+        if inspect.isfunction(function):
             yield from iterate_builder_starts(function, around)
         yield Start(function, _choose_offline_arguments(function), f"built by {function.__name__}()")
 

@@ -187,7 +187,7 @@ def _in_code(tree: ast.AST, *, parser: bool = True) -> Iterator[Mapping[str, Any
         if isinstance(node, ast.Module | ast.FunctionDef):
             yield from _list_assigned_entries(node)
         elif isinstance(node, ast.ClassDef) and CONFIG_CLASS.search(node.name):
-            yield read_class_entries(node)
+            yield _read_class_entries(node)
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict | ast.Call) and (found := plain_mapping(node)):
             yield found
@@ -231,7 +231,7 @@ def _read_path(node: ast.expr, aliases: Mapping[str, tuple[str, ...]]) -> tuple[
     return None
 
 
-def read_class_entries(node: ast.ClassDef) -> Entries:
+def _read_class_entries(node: ast.ClassDef) -> Entries:
     """The plain values that a class gives its attributes, in its body or in its methods."""
     found: Entries = {}
     for inner in ast.walk(node):

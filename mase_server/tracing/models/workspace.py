@@ -154,7 +154,6 @@ def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path,
     show? folder: of the code."""
     around = {defined.stem, *defined.parts}
     beside = folder / defined.name
-    hidden = beside != defined and beside.is_file()
     starred: list[bool] = []
     for node in ast.walk(tree):
         match node:
@@ -164,7 +163,7 @@ def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path,
                 parts = set(module.split("."))
                 # A module of the same name in another package is another one.
                 meant = bool(parts & known) and not (module.rpartition(".")[2] == defined.stem and parts - around)
-                meant = meant and not (module == defined.stem and hidden)
+                meant = meant and not (module == defined.stem and beside != defined and beside.is_file())
                 if any(each.name == name for each in names) and not meant:
                     return False
                 starred += [meant for each in names if each.name == "*"]
@@ -241,7 +240,11 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
         if alias.asname
     }
     # A module that is chosen by its name may be any: `module = import_module("models." + name)`.
-    loaded = {name for node in ast.walk(tree) for name in _find_loaded_modules(node)}
+    loaded = {
+        node.targets[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and loads_module(node.value)
+    }
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=called)) if called == name:
@@ -256,9 +259,7 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
                     yield ast.copy_location(ast.Call(plain, args, keywords), node)
 
 
-def _find_loaded_modules(node: ast.AST) -> list[str]:
-    """The name that gets a module of a computed name."""
-    match node:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=func)):
-            return [name] if ast.unparse(func).rpartition(".")[2] in ("import_module", "__import__") else []
-    return []
+def loads_module(node: ast.expr) -> bool:
+    """Is this `import_module("models." + name)`: a module of a computed name?"""
+    name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+    return name in ("import_module", "__import__")

@@ -1,9 +1,10 @@
-"""The state of a model, which a forward may change: saving and restoring it; and its mode."""
+"""The state that a forward may change: of a model and its mode, and of what `random` draws."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import random
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -159,6 +160,17 @@ def state_of(model: nn.Module) -> Tensors:
         for name, held in _Kept.of(module).tensors().items()
         if held
     }
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Inside, `random` draws as after this seed; afterwards it goes on as before."""
+    before = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before)
 
 
 @contextmanager

@@ -324,22 +324,22 @@ def _list_container_choices(model: nn.Module, name: str, keys: Mapping[str, bool
 def _list_record_choices(model: nn.Module, name: str) -> list[Choice]:
     """Two records, if a loop over a parameter reads keys or attributes of each member."""
     source = Source.of(model, model.forward)
-    loops = (node for node in ast.walk(source.node) if isinstance(node, ast.For | ast.comprehension)) if source else ()
-    members = [
-        node.target.id for node in loops if isinstance(node.target, ast.Name) and _is_name(node.iter, name)
-    ]  # fmt: skip
     keys: dict[str, bool] = {}
-    for member in dict.fromkeys(members):
-        keys |= _keys_in(source, member) if source else {}
+    asked = set[Any]()
+    for node in ast.walk(source.node) if source is not None else ():
+        match node:
+            case (
+                ast.For(target=ast.Name(id=member), iter=over)
+                | ast.comprehension(target=ast.Name(id=member), iter=over)
+            ) if _is_name(over, name) and source is not None:
+                keys |= _keys_in(source, member)
+            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn(), *_]):
+                asked.add(key)
+    if not keys:
+        return []
     # A key that is asked for first may be absent.
-    asked = {
-        left.value for node in (ast.walk(source.node) if source else ()) if isinstance(node, ast.Compare)
-        and isinstance(node.ops[0], ast.In | ast.NotIn) and isinstance(left := node.left, ast.Constant)
-    }  # fmt: skip
     rows = _list_container_choices(model, name, {key: held for key, held in keys.items() if key not in asked})
-    return [
-        replace(each, spec=SequenceSpec((_of_one_sample(each.spec),) * 2, is_list=True)) for each in rows if keys
-    ]  # fmt: skip
+    return [replace(each, spec=SequenceSpec((_of_one_sample(each.spec),) * 2, is_list=True)) for each in rows]
 
 
 def _of_one_sample(spec: Spec) -> Spec:

@@ -201,38 +201,33 @@ class _Walk:
     """A loop of a forward, or a comprehension: what it walks over, into which names, and what it does with each."""
 
     source: Source
-    target: ast.expr
-    over: ast.expr
+    #: Each name of the target with what it walks over.
+    pairs: list[tuple[ast.expr, ast.expr]]
     body: list[ast.stmt]
 
     def find_keys(self, name: str) -> list[int | str]:
         """The numbers or keys of the layers that are walked over with a parameter; empty for any other loop."""
-        numbers = {each.id for each, over in self.pairs() if isinstance(each, ast.Name) and _counts(over)}
+        numbers = {each.id for each, over in self.pairs if isinstance(each, ast.Name) and _counts(over)}
         reads = [each for statement in self.body for each in ast.walk(statement) if isinstance(each, ast.Subscript)]
         members = [
             each for each in reads if isinstance(each.value, ast.Name) and each.value.id == name
             and not isinstance(each.slice, ast.Tuple) and numbers & _names_in(each.slice)
         ]  # fmt: skip
-        walked = [over for _, over in self.pairs() if name in _names_in(over)]
+        walked = [over for _, over in self.pairs if name in _names_in(over)]
         if not members and not any(isinstance(over, ast.Name) or _gives_items(over) for over in walked):
             return []
         keyed = any(map(_gives_items, walked))
-        indices = numbers | {
-            each.id for each, over in self.pairs() if isinstance(each, ast.Name) and _gives_items(over)
-        }
-        holders = [self.source.resolve(over) for _, over in self.pairs()]
+        indices = numbers | {each.id for each, over in self.pairs if isinstance(each, ast.Name) and _gives_items(over)}
+        holders = [self.source.resolve(over) for _, over in self.pairs]
         holders += [self.source.resolve(each.value) for each in reads if indices & _names_in(each.slice)]
         if keyed:
             holders += list(self.source.owner.children())
             return next((list(held.keys()) for held in holders if isinstance(held, nn.ModuleDict)), [])
         return next((list(range(len(held))) for held in holders if isinstance(held, nn.ModuleList | nn.Sequential)), [])
 
-    def pairs(self) -> list[tuple[ast.expr, ast.expr]]:
-        """Each name of the target with what it walks over; a number walks over `enumerate` or `range`."""
-        return list(_pair_targets(self.target, self.over))
-
 
 def _pair_targets(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each name of a loop's target with what it walks over: a number over `enumerate`, a key over `items()`."""
     match target, over:
         case ast.Tuple(elts=[number, rest]), ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]):
             yield number, over
@@ -240,9 +235,9 @@ def _pair_targets(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.expr, 
         case ast.Tuple(elts=targets), ast.Call(func=ast.Name(id="zip"), args=parts):
             for each, part in zip(targets, parts, strict=False):
                 yield from _pair_targets(each, part)
-        case ast.Tuple(elts=[key, value]), ast.Call(func=ast.Attribute(attr="items")):
+        case ast.Tuple(elts=[key, value]), ast.Call(func=ast.Attribute(value=mapping, attr="items")):
             yield key, over
-            yield value, over
+            yield value, mapping
         case _:
             yield target, over
 
@@ -263,29 +258,25 @@ def _iterate_walks(source: Source) -> Iterator[_Walk]:
     for node in ast.walk(source.node):
         match node:
             case ast.For(target=target, iter=over, body=body):
-                yield _Walk(source, target, over, body)
+                yield _Walk(source, list(_pair_targets(target, over)), body)
             case ast.ListComp(elt=element, generators=[only]) | ast.GeneratorExp(elt=element, generators=[only]):
-                yield _Walk(source, only.target, only.iter, [ast.Expr(element)])
+                yield _Walk(source, list(_pair_targets(only.target, only.iter)), [ast.Expr(element)])
             case ast.DictComp(key=key, value=value, generators=[only]):
-                yield _Walk(source, only.target, only.iter, [ast.Expr(key), ast.Expr(value)])
+                yield _Walk(source, list(_pair_targets(only.target, only.iter)), [ast.Expr(key), ast.Expr(value)])
 
 
 def _follow_member(walk: _Walk, name: str, key: int | str) -> Use | None:
     """The first layer that one member of a parameter reaches in the body of a loop."""
     environment = dict(walk.source.environment)
     aliases: set[str] = set()
-    for target, over in walk.pairs():
+    for target, over in walk.pairs:
         if not isinstance(target, ast.Name):
             continue
-        held = walk.source.resolve(over)
         if isinstance(over, ast.Name) and over.id == name:
             aliases.add(target.id)
-        elif _gives_items(over):
-            aliases |= {target.id} if (target, over) != walk.pairs()[0] else set()
+        elif _counts(over) or _gives_items(over):
             environment[target.id] = key
-        elif _counts(over):
-            environment[target.id] = key
-        elif isinstance(held, nn.ModuleList | nn.Sequential | nn.ModuleDict):
+        elif isinstance(held := walk.source.resolve(over), nn.ModuleList | nn.Sequential | nn.ModuleDict):
             environment[target.id] = _read_member(held, key)
     function = copy.copy(walk.source.node)
     function.body = walk.body

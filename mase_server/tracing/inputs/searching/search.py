@@ -39,7 +39,7 @@ from mase_server.tracing.inputs.trouble import list_attempts
 from mase_server.tracing.models.found import Hooks, call_arguments
 from mase_server.tracing.models.workspace import TRY_STEPS, Budget
 from mase_server.tracing.recording.rules import OutOfRangeError
-from mase_server.tracing.recording.state import put_in_mode
+from mase_server.tracing.recording.state import drawing_from, put_in_mode
 
 MAX_ATTEMPTS = 200
 MAX_STEPS = 100_000
@@ -136,16 +136,12 @@ class _Search:
         self.hooks.shadows.steps += TRY_STEPS
         args, kwargs = call_arguments(self.model, values)
         # What a forward draws by chance is the same in every try, and inputs have to run whatever it draws.
-        state = random.getstate()
-        try:
-            for seed in DRAWS:
-                random.seed(seed)
+        for seed in DRAWS:
+            with drawing_from(seed):
                 before = random.getstate()
                 error = self.hooks.attempt(self.model, args, kwargs)
                 if error is not None or random.getstate() == before:
                     return error
-        finally:
-            random.setstate(state)
         return None
 
     def _note_failure(self, candidate: Candidate, values: InputValues, error: BaseException) -> None:

@@ -55,7 +55,7 @@ def _find_disagreements(failed: Failed) -> Iterator[Disagreement]:
 def _propose_broadcasts(failed: Failed) -> Changes:
     """An input that meets another tensor takes its shape: its sizes above one, trailing sizes, then all of them.
 
-    What has the shape of the one input that it is computed from counts as that input.
+    A tensor that has the shape of the one input that it is computed from counts as that input.
     """
     if OPERANDS.get(failed.trail.name) is not compare_elementwise:
         return
