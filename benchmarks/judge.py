@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -84,9 +84,9 @@ def judge(
         product, eager = halves.get("product", halves), halves.get("eager", {})
         result = verdict(file, product, eager, labels.get(file, UNLABELLED))
         if again:
-            repeated = [_product(file, limits)]
+            repeated = [_in_child(file, limits, product)]
             with busy_processors():
-                repeated.append(_product(file, limits))
+                repeated.append(_in_child(file, limits, product))
             result.again = all(_came_out(one) == _came_out(product) for one in repeated)
         yield result
 
@@ -94,21 +94,21 @@ def judge(
 def _halves(name: str, limits: Limits, labels: Mapping[File, Label]) -> dict[str, Any]:
     """Both halves, one after the other, so that eager need not search what the product has found."""
     file = File.parse(name)
-    _enter(file)
     main = labels.get(file, UNLABELLED).main
-    shown = _product(file, limits, {*main, *(forward_of(file.source, name) for name in main)} - {""})
-    return {"product": shown, "eager": eager(file, shown.get("fit", ""))}
+    wanted = {*main, *(forward_of(file.source, name) for name in main)} - {""}
+    shown = _in_child(file, limits, partial(product, main=wanted))
+    return {"product": shown, "eager": _in_child(file, limits, partial(eager, fit=shown.get("fit", "")))}
 
 
-def _product(file: File, limits: Limits, main: Collection[str] = ()) -> dict[str, Any]:
-    """What the product shows, in a child of its own."""
+def _in_child(file: File, limits: Limits, half: Callable[[File], dict[str, Any]]) -> dict[str, Any]:
+    """What one half says of a file, in a child of its own: one that takes too much loses nothing but itself."""
 
     def job(_: str) -> dict[str, Any]:
         _enter(file)
-        return product(file, main)
+        return half(file)
 
-    ((_, shown),) = forked([str(file)], job, limits, 1)
-    return shown
+    ((_, found),) = forked([str(file)], job, limits, 1)
+    return found
 
 
 def _enter(file: File) -> None:

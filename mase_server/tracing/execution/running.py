@@ -361,16 +361,18 @@ def _is_absent(missing: MissingImport) -> bool:
 
 
 def _describe_absence(missing: MissingImport, folder: str) -> str:
-    name, error = missing.name, missing.error
+    name, error, bases = missing.name, missing.error, dict.fromkeys(missing.absent.bases or ())
+    taken = "".join(f" MASE treats its {base} as a plain nn.Module." for base in bases)
     if missing.own:
         built = " It looks like one that the package's installation builds." if _is_built(missing) else ""
-        return f"No module named '{name}' in this workspace.{built} {_SHOWN}"
+        return f"No module named '{name}' in this workspace.{built} {_SHOWN}{taken}"
     if not _is_absent(missing):
-        return f"{name} cannot be imported in {sys.executable}: {describe_error(error).rstrip('.')}. {_SHOWN}"
+        return f"{name} cannot be imported in {sys.executable}: {describe_error(error).rstrip('.')}. {_SHOWN}{taken}"
     if name.partition(".")[0] in sys.modules:
         version = f"the version of {name.partition('.')[0]} that is installed there has none"
-        return f"No module named '{name}' in {sys.executable}: {version}. {_SHOWN}"
-    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{assumed(name)}{install_advice(name, [folder])}"
+        return f"No module named '{name}' in {sys.executable}: {version}. {_SHOWN}{taken}"
+    said = assumed(name) or taken
+    return f"No module named '{name}' in {sys.executable}. {_SHOWN}{said}{install_advice(name, [folder])}"
 
 
 def _make_import_place(missing: MissingImport) -> Related:
@@ -421,7 +423,8 @@ class Trials:
             # Nothing disproves these inputs.
             return None
         except RAISED as raised:  # the border to the user's code
-            return raised
+            # The same error on meta knows which call raised it, of which inputs.
+            return error if str(raised) == str(error) else raised
         return None
 
     def _fill_with_values(self, value: Any) -> Any:

@@ -42,13 +42,14 @@ class MissingImport:
     """An import statement whose module a placeholder replaces.
 
     name: the module, up to the part that could not be imported.  own: is it one of the workspace's own packages?
-    at: the statement, then the statements and calls of the workspace that led to it.
+    at: the statement, then the statements and calls of the workspace that led to it.  absent: what stands for it.
     """
 
     name: str
     own: bool
     error: Exception
     at: tuple[Position, ...]
+    absent: Absent
 
 
 class MissingImports:
@@ -183,7 +184,10 @@ class MissingImports:
         # A relative import that leads above the workspace names a folder there, which is no package's name.
         absent = self._record_missing(missing, error, frame, relative or self._is_own(name))
         if fromlist:
-            return Placeholder(absent, name)
+            found = Placeholder(absent, name)
+            if "*" in fromlist:
+                vars(found)["__all__"] = _list_unexplained_names(frame)
+            return found
         top, _, rest = name.partition(".")
         if missing == top:
             return Placeholder(absent, top)
@@ -193,11 +197,48 @@ class MissingImports:
     def _record_missing(self, missing: str, error: Exception, frame: FrameType, own: bool) -> Absent:
         places = (each for each in iterate_frames(frame) if self._owns(each.f_code.co_filename))
         at = tuple(resolve_mark((each.f_code, each.f_lasti)) for each in places)
-        found = MissingImport(missing, own, error.with_traceback(None), at)
-        self.found.setdefault((missing, at[0]), found)
-        if own:
-            return Absent("", stand_in, self._owns, f"there is no {missing} in this workspace")
-        return Absent(missing, stand_in, self._owns, f"{missing} cannot be imported in {sys.executable}")
+        reason = (
+            f"there is no {missing} in this workspace" if own else f"{missing} cannot be imported in {sys.executable}"
+        )
+        absent = Absent("" if own else missing, stand_in, self._owns, reason, [])
+        found = MissingImport(missing, own, error.with_traceback(None), at, absent)
+        return self.found.setdefault((missing, at[0]), found).absent
+
+
+def _list_unexplained_names(frame: FrameType) -> list[str]:
+    """The names that a module reads and neither binds nor has: those that `from missing import *` has to give."""
+    try:
+        tree = ast.parse(read_source(frame.f_code.co_filename))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    read = dict.fromkeys(each.id for each in ast.walk(tree) if isinstance(each, ast.Name))
+    known = {*_list_bound_names(tree), *dir(builtins), *frame.f_globals}
+    return [name for name in read if name not in known]
+
+
+def _hides_names(tree: ast.AST) -> bool:
+    """May a module have names that its text does not show?"""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(names=[ast.alias(name="*")]) | ast.Call(func=ast.Name(id="globals" | "exec")):
+                return True
+            case ast.FunctionDef(name="__getattr__"):
+                return True
+    return False
+
+
+def _list_bound_names(tree: ast.AST) -> set[str]:
+    """The names that a module binds, at any depth."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {each.asname or each.name.partition(".")[0] for each in aliases}
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                names.add(name)
+    return names
 
 
 @functools.cache
@@ -332,20 +373,7 @@ class Homes:
         tree = self._parse_file(file)
         if tree is None:
             return None if Path(file).is_file() else frozenset(inside)
-        names = set(inside)
-        for node in ast.walk(tree):
-            match node:
-                case ast.ImportFrom(names=[ast.alias(name="*")]) | ast.Call(func=ast.Name(id="globals" | "exec")):
-                    return None
-                case ast.FunctionDef(name="__getattr__"):
-                    return None
-                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                    names |= {each.asname or each.name.partition(".")[0] for each in aliases}
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                    names.add(name)
-                case ast.Name(id=name, ctx=ast.Store()):
-                    names.add(name)
-        return frozenset(names)
+        return None if _hides_names(tree) else frozenset({*inside, *_list_bound_names(tree)})
 
     def _parse_file(self, file: str) -> ast.Module | None:
         if file not in self._trees:

@@ -1,8 +1,8 @@
 """Placeholders for packages that cannot be imported: they can be named, extended and used as decorators, not as values.
 
 Calling one returns another placeholder, so that a program can continue with its loggers, parsers and metrics.
-Wherever a value is needed (a number, a truth, a shape), and whenever a forward calls it, it raises
-`MissingPackageError`: it never invents anything that is shown.
+Wherever a value is needed (a number, a truth, a shape), and whenever a forward takes the result of calling it, it
+raises `MissingPackageError`: it never invents anything that is shown.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import linecache
 import sys
 import traceback
+from abc import ABCMeta
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType, FunctionType
@@ -36,6 +37,8 @@ class MissingPackageError(ModuleNotFoundError):
 _OWN = frozenset({"_absent", "_thing", "_made"})
 #: Packages whose decorators turn a function into a kernel, which has other attributes and is called in another way.
 _KERNEL_COMPILERS = frozenset({"triton", "tilelang", "cutlass"})
+#: The classes of bases that do not mind a base of another kind.
+_PLAIN_KINDS = (type, ABCMeta)
 #: Values that a constant or a result of a package may be compared with.
 _PLAIN = (str, bytes, int, float, complex, tuple, list, dict, set)
 
@@ -45,13 +48,15 @@ class Absent:
     """A module that cannot be imported, or "" for names that the module itself could not make.
 
     stand_in: a replacement for a well-known thing, by its dotted name; None for all else.
-    owns: is a file one of the workspace's own?  reason: why it is absent.
+    owns: is a file one of the workspace's own?  reason: why it is absent.  bases: names of its classes that were taken
+    as plain nn.Modules, because classes that extend them have a forward; None if nothing would tell of that.
     """
 
     name: str
     stand_in: Callable[[str], Any]
     owns: Callable[[str], bool]
     reason: str
+    bases: list[str] | None = None
 
 
 def stands_in(value: Any) -> bool:
@@ -61,6 +66,9 @@ def stands_in(value: Any) -> bool:
 
 def find_placeholder_error(error: BaseException) -> BaseException:
     """The placeholder's own error, if torch replaced it by one that names no package."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, Base):
+        lacking = _make_missing_error(error.obj._placeholders[0], f"{type(error.obj).__name__}.{error.name}")
+        return lacking.with_traceback(error.__traceback__)
     if not isinstance(error, TypeError | ValueError | RuntimeError):
         return error
     inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
@@ -109,7 +117,16 @@ class Placeholder:
         return self
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (_make_base_class(self),)
+        node = _find_class(sys._getframe(1))
+        known = [each for each in bases if not isinstance(each, Placeholder)]
+        named = node is None or bool(node.keywords) or any(type(each) not in _PLAIN_KINDS for each in known)
+        own: tuple[type, ...] = (Base,)
+        taken: list[str] | None = self._absent.bases
+        is_model = node is not None and _has_forward(node)
+        if taken is not None and is_model and not any(issubclass(each, nn.Module) for each in known):
+            own = (Base, nn.Module)
+            taken.append(self.__name__)
+        return ((type if named else _BaseKind)(self.__name__, own, {"_placeholders": (self,)}),)
 
     def __getitem__(self, key: Any) -> Placeholder:
         return Placeholder(self._absent, f"{self._thing}[...]", made=True) if self._made else self
@@ -145,9 +162,9 @@ class Placeholder:
         What a compiler of kernels would make of a function is unknown too.
         """
         frame = sys._getframe(1)
-        if _in_forward(frame):
-            self._raise_missing()
         compiled = self._absent.name.partition(".")[0] in _KERNEL_COMPILERS
+        if _in_forward(frame) and (compiled or not _is_discarded(frame)):
+            self._raise_missing()
         if (
             not compiled
             and len(args) == 1
@@ -232,14 +249,29 @@ class _Either(Placeholder):
         return any(isinstance(value, type(None) if each is None else each) for each in vars(self)["_options"])
 
 
+class _BaseKind(ABCMeta):
+    """The class of such base classes: an attribute that they lack may come from the missing base."""
+
+    def __getattr__(cls, name: str) -> Any:
+        frame = sys._getframe(1)
+        if not name.startswith("_") and not is_hidden(frame.f_code) and not _is_ours(frame):
+            missing: Placeholder = cls._placeholders[0]
+            return Placeholder(missing._absent, f"{cls.__name__}.{name}")
+        raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
+
+
 class Base:
     """The base class that replaces a missing base: it is empty, and nothing is known of its instances."""
 
     _placeholders: tuple[Placeholder, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(self, nn.Module):
+        # What the missing base would make of arguments is unknown.
+        if not isinstance(self, nn.Module) and (args or kwargs):
             self._placeholders[0]._raise_missing()
+        order = type(self).__mro__
+        if order[order.index(Base) + 1] is nn.Module:
+            args, kwargs = (), {}
         super().__init__(*args, **kwargs)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -258,10 +290,6 @@ class Base:
         return _make_missing_error(cls._placeholders[0])
 
 
-def _make_base_class(placeholder: Placeholder) -> type:
-    return type(placeholder.__name__, (Base,), {"_placeholders": (placeholder,)})
-
-
 def _in_forward(frame: FrameType | None) -> bool:
     """Does a model compute, here or further out? Then a call's result is needed."""
     while frame is not None:
@@ -271,19 +299,48 @@ def _in_forward(frame: FrameType | None) -> bool:
     return False
 
 
+def _is_discarded(frame: FrameType) -> bool:
+    """Is the call that runs in this frame a whole statement? Then it only logs something."""
+    at = _find_call(frame)
+    statements = (node.value for node in _walk_file(at.file) if isinstance(node, ast.Expr))
+    return any(
+        (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset)
+        == (at.line, at.column, at.end_line, at.end_column)
+        for each in statements
+    )
+
+
 def _is_decorating(frame: FrameType) -> bool:
     """Is the call that runs in this frame the application of a decorator?"""
+    at = _find_call(frame)
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    decorators = (each for node in _walk_file(at.file) if isinstance(node, kinds) for each in node.decorator_list)
+    return any((each.lineno, each.col_offset) == (at.line, at.column) for each in decorators)
+
+
+def _find_class(frame: FrameType) -> ast.ClassDef | None:
+    """The class statement that runs in a frame."""
+    at = _find_call(frame)
+    classes = (node for node in _walk_file(at.file) if isinstance(node, ast.ClassDef))
+    return next((node for node in classes if node.lineno <= at.line <= node.body[0].lineno), None)
+
+
+def _has_forward(node: ast.ClassDef) -> bool:
+    """Does a class have a forward like that of a model, rather than that of an autograd function?"""
+    forwards = (each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "forward")
+    return any("staticmethod" not in map(ast.unparse, each.decorator_list) for each in forwards)
+
+
+def _find_call(frame: FrameType) -> Position:
+    """Where the call that runs in a frame stands in the person's code."""
     while is_hidden(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
-    return _is_decorator(resolve_mark((frame.f_code, frame.f_lasti)))
+    return resolve_mark((frame.f_code, frame.f_lasti))
 
 
-@functools.cache
-def _is_decorator(at: Position) -> bool:
+@functools.lru_cache(maxsize=8)
+def _walk_file(file: str) -> list[ast.AST]:
     try:
-        tree = ast.parse("".join(linecache.getlines(at.file)))
+        return list(ast.walk(ast.parse("".join(linecache.getlines(file)))))
     except (SyntaxError, ValueError):
-        return False
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    decorators = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
-    return any((each.lineno, each.col_offset) == (at.line, at.column) for each in decorators)
+        return []

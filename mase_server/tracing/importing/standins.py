@@ -38,22 +38,8 @@ class Hyperparameters(dict[str, Any]):
             raise AttributeError(f"no hyperparameter {name!r}; there are {', '.join(self) or 'none'}") from None
 
 
-class LightningModule(nn.Module):
-    """An nn.Module with the parts of Lightning's that constructors and forwards use."""
-
-    trainer = logger = example_input_array = None
-    automatic_optimization = True
-    current_epoch = global_step = global_rank = local_rank = 0
-
-    @property
-    def device(self) -> torch.device:
-        """The device on which every tensor of the program seems to be."""
-        return torch.device("cpu")
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The element type of its weights."""
-        return next((each.dtype for each in self.parameters()), torch.get_default_dtype())
+class HyperparametersMixin:
+    """Lightning's: it keeps the arguments of a constructor."""
 
     @property
     def hparams(self) -> Hyperparameters:
@@ -70,6 +56,24 @@ class LightningModule(nn.Module):
                 self.hparams.update(each if isinstance(each, dict) else vars(each))
         names = [each for each in args if isinstance(each, str)] or ([] if args else list(given))
         self.hparams.update({name: given[name] for name in names if name in given and name not in ignored})
+
+
+class LightningModule(HyperparametersMixin, nn.Module):
+    """An nn.Module with the parts of Lightning's that constructors and forwards use."""
+
+    trainer = logger = example_input_array = None
+    automatic_optimization = True
+    current_epoch = global_step = global_rank = local_rank = 0
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which every tensor of the program seems to be."""
+        return torch.device("cpu")
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type of its weights."""
+        return next((each.dtype for each in self.parameters()), torch.get_default_dtype())
 
     def log(self, *args: Any, **kwargs: Any) -> None:
         """Log nothing."""
@@ -89,7 +93,7 @@ class LightningModule(nn.Module):
         return data
 
 
-def _constructor_arguments(model: nn.Module, frame: FrameType | None) -> Kwargs:
+def _constructor_arguments(model: Any, frame: FrameType | None) -> Kwargs:
     """The arguments of the constructors that run for `model`, the outermost class's first."""
     found: list[Kwargs] = []
     while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is model:
@@ -413,7 +417,7 @@ _TIMM = {
 }
 #: Packages -> names in them, wherever they are defined inside -> the replacement.
 _KNOWN: dict[str, Mapping[str, Any]] = {
-    **{package: {"LightningModule": LightningModule} for package in _LIGHTNING},
+    **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
     **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
     "einops": _EINOPS,
     "timm": _TIMM,

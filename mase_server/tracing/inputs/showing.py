@@ -49,6 +49,8 @@ from mase_server.tracing.recording.state import put_in_mode, require_tree
 
 #: The most errors of a forward that are followed to the constructor's arguments.
 MAX_ERRORS = 3
+#: The tries for a model with guessed arguments before others are guessed, and for each of these.
+OTHER_TRIES = 60
 #: The most steps for making guessed sizes differ, and the most inputs that are tried with each change.
 SPREAD_STEPS = 6_000
 SPREAD_TRIES = 16
@@ -179,9 +181,12 @@ class Showing:
         if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
             yield self.cover(found)
             return
-        searched = self.search(built, name)
+        guessed = built.source == "search"
+        searched = self.search(built, name, OTHER_TRIES if guessed else MAX_ATTEMPTS)
         if searched.spec is None and remembered is None:
             built, searched = self._build_otherwise(built, name, searched, others)
+        if searched.spec is None and guessed:
+            searched = self.search(built, name)
         if searched.spec is not None:
             built, searched = self.spread_sizes(built, name, searched)
         if searched.spec is None and remembered is not None:
@@ -249,7 +254,7 @@ class Showing:
         for other in others:
             if self.turn.is_spent():
                 break
-            again = self.search(other, name)
+            again = self.search(other, name, OTHER_TRIES)
             if again.spec is not None:
                 self.hooks.forget(built.trial)
                 return other, again

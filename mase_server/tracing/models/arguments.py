@@ -33,7 +33,7 @@ from mase_server.tracing.models.guesses import (
 )
 from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
 from mase_server.tracing.models.repairs import propose_arguments
-from mase_server.tracing.models.spreading import Sizes, replace_sizes
+from mase_server.tracing.models.spreading import Sizes, compare_sizes, replace_sizes
 from mase_server.tracing.models.workspace import TRY_STEPS
 from mase_server.tracing.recording.rungs import limit_memory
 from mase_server.tracing.recording.shadow import MetaMode
@@ -103,10 +103,23 @@ def _start_repairs(kind: type[nn.Module], around: Surroundings, *, usual: bool =
             return None
         inner = around.inner({**vars(inspect.getmodule(part) or object), **around.namespace})
         built = build(part, inner, None, [])
-        again = None if built is None else built.construct
-        return None if again is None else Made(again, f"{part.__name__}(...)")
+        return None if built is None else _make_part(part, inner, built)
 
     return Repairs(kind, around, lambda part: around.workspace.kept(("part", part), lambda: make(part)), usual=usual)
+
+
+def _make_part(kind: type[nn.Module], around: Surroundings, built: Built) -> Made | None:
+    """A model as an argument of another one, whose sizes may be changed to agree with those of the others."""
+
+    def resize(sizes: Sizes) -> Made | None:
+        again = resized(kind, around, built, sizes)
+        return None if again is None else _make_part(kind, around, again)
+
+    if built.construct is None:
+        return None
+    sizes = {name: value for name, value in built.arguments.items() if type(value) is int}
+    changed = ", ".join(f"{name}={value}" for name, value in built.sizes.items())
+    return Made(built.construct, f"{kind.__name__}({changed or '...'})", sizes, resize)
 
 
 def _all_plans(kind: type[nn.Module], around: Surroundings, asked: str | None, search: Repairs) -> Iterator[Plan]:
@@ -125,7 +138,8 @@ def rebuilt(
     for plan in search:
         again = _try_plan(kind, plan, around)
         if isinstance(again, Built):
-            yield again
+            before = built.plan.arguments if built.plan is not None else None
+            yield replace(again, sizes=compare_sizes(before or {}, plan.arguments or {}))
         else:
             search.failed(plan, again)
 
@@ -138,7 +152,7 @@ def resized(kind: type[nn.Module], around: Surroundings, built: Built, sizes: Si
     arguments = replace_sizes(plan.arguments, sizes)
     make = partial(_call_with, plan.function, arguments)
     again = _try_plan(kind, replace(plan, make=make, arguments=arguments), around)
-    return replace(again, sizes=dict(sizes)) if isinstance(again, Built) else None
+    return replace(again, sizes={**built.sizes, **sizes}) if isinstance(again, Built) else None
 
 
 def _call_with(function: Callable[..., Any], arguments: Arguments) -> Any:

@@ -11,7 +11,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -64,10 +64,15 @@ class NoArgumentsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An argument that is made anew for each instance, such as a module."""
+    """An argument that is made anew for each instance, such as a module.
+
+    sizes: the whole numbers among its own arguments.  resize: gives the same with other sizes, None if it cannot.
+    """
 
     make: Callable[[], Any]
     text: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    resize: Callable[[Mapping[str, int]], Made | None] = field(default=lambda sizes: None)
 
     def __repr__(self) -> str:
         return self.text
@@ -112,6 +117,7 @@ PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"act|non_?lin", (nn.ReLU, Made(nn.ReLU, "ReLU()"))),
     (r"conv", (nn.Conv2d, nn.Conv1d)),
     (r"cell|rnn", (nn.GRU, nn.LSTM)),
+    (r"embed", (Made(partial(nn.Embedding, 1000, 64), "Embedding(1000, 64)"),)),
     (r"pool", (nn.MaxPool2d,)),
     (r"head|neck|classifier|projector", (Made(nn.Identity, "Identity()"),)),
     (r"attn|attention", (nn.Identity, Made(nn.Identity, "Identity()"))),
@@ -191,11 +197,11 @@ class _Guess:
         return self._guess_plain(name, annotation)
 
     def _guess_plain(self, name: str, annotation: Any) -> Any:
+        if annotation is nn.Module:
+            return self._guess_part(annotation, name)
         usual = usual_argument(name)
         if usual is not None and annotation is not str:
             return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
-        if annotation is nn.Module:
-            return self._guess_part(annotation, name)
         if annotation in (int, float):
             return annotation(16)
         if _BLOCK_NAME.search(name) and (block := _find_block_class(name, self.around)) is not None:

@@ -30,7 +30,7 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(num|n)_?(q_|query_)?heads?$|^heads?$|nhead|attention_heads", 4),
     (r"kv_?heads?", 2),
     (r"head_?dim|dim_?head", 16),
-    (r"depth|(num|n)_?(hidden_)?(layers?|blocks?|stages?|levels?|hierarchies|scales?)|^layers?$|^blocks?$|repeat", 2),
+    (r"depth|(num|n)_?(\w+_)?(layers?|blocks?|stages?|levels?|hierarchies|scales?)|^layers?$|^blocks?$|repeat", 2),
     (r"mlp_?ratio|expansion|ratio|mult(iplier)?$", 4),
     (r"dropout|drop(_|$)|^p$|_p$|drop_?path|^eps(ilon)?$|alpha|beta|slope|temperature|momentum|rate$", 0.1),
     (r"mlp_?dim|intermediate|ffn?(_|$)|feed_?forward|dim_?ff|hidden_?features", 128),

@@ -261,6 +261,17 @@ def _propose_divisible(clue: Clue, match: re.Match[str]) -> Changes:
         yield from ({name: math.gcd(left, right)} for name in numbers if clue.arguments[name] == right)
 
 
+def _propose_groups(clue: Clue, match: re.Match[str]) -> Changes:
+    """Channels that the groups of a normalisation or convolution divide."""
+    channels, groups = (int(group) for group in match.groups()[:2])
+    numbers = [name for name, value in clue.arguments.items() if _is_whole(value)]
+    yield from ({name: -(-channels // groups) * groups} for name in numbers if clue.arguments[name] == channels)
+    yield from ({name: math.gcd(channels, groups)} for name in numbers if clue.arguments[name] == groups)
+    factor = math.lcm(channels, groups) // channels
+    culprits = [name for name in clue.culprits if name in numbers][:MAX_CULPRITS]
+    yield from ({name: clue.arguments[name] * factor} for name in culprits)
+
+
 def _propose_equal(clue: Clue, match: re.Match[str]) -> Changes:
     """For `a == b` (also of lengths) in the failing statement: one made equal to the other."""
     step = clue.last()
@@ -304,11 +315,24 @@ def _propose_channels(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _iterate_agreeing(clue: Clue, first: int, second: int) -> Changes:
+    yield from (change for pair in ((second, first), (first, second)) for change in _resize_parts(clue, *pair))
     numbers = [name for name, value in clue.arguments.items() if _is_whole(value) and value > 1]
     for name, (had, wants) in itertools.product(numbers, ((second, first), (first, second))):
         value = clue.arguments[name]
         if had % value == 0 and wants % (had // value) == 0 and wants != had:
             yield {name: wants // (had // value)}
+
+
+def _resize_parts(clue: Clue, had: int, wants: int) -> Changes:
+    """Models among the arguments that have a size of their own: all with another one, then each."""
+    changed: dict[str, Any] = {}
+    for name, part in clue.given.items():
+        same = {key: wants for key, size in part.sizes.items() if size == had > 1} if isinstance(part, Made) else {}
+        if same and (again := part.resize(same)) is not None:
+            changed[name] = again
+    if len(changed) > 1:
+        yield changed
+    yield from ({name: part} for name, part in changed.items())
 
 
 def _propose_optional(clue: Clue, match: re.Match[str]) -> Changes:
@@ -403,10 +427,11 @@ ROWS: tuple[Row, ...] = (
     (r"\bstr\b", _propose_parsed_numbers),
     (r"unexpected keyword argument '(\w+)'", _propose_dropped),
     (r"^AssertionError|^ValueError|^TypeError", _instance_of),
+    (r"num_channels \((\d+)\) must be divisible by num_groups \((\d+)\)", _propose_groups),
     (r"^AssertionError|^ValueError|divisible", _propose_divisible),
     (r"^AssertionError|^ValueError", _propose_equal),
     (
-        r"object of type '\w+' has no len|object is not (subscriptable|iterable)|non-iterable|must be an iterable"
+        r"object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
         r"|(?i:be an? (tuple|list|sequence)|be (tuples?|lists?)\b)",
         _propose_sequences,
     ),
@@ -435,7 +460,7 @@ ROWS: tuple[Row, ...] = (
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_agreeing_sizes),
     (r"normalized_shape", _other_norm),
     (r"normalized_shape=\[(\d+)\].*, (\d+)\]\)$", _propose_agreeing_sizes),
-    (r"Expected size (\d+) but got size (\d+)", _propose_agreeing_sizes),
+    (r"Expected (?:size )?(\d+) (?:in dimension \d+ )?but got (?:size )?(\d+)", _propose_agreeing_sizes),
     (r"must be equal to input_size\. Expected (\d+), got (\d+)", _propose_agreeing_sizes),
     (
         r"embed_dim.* (\d+).*num_heads.* (\d+)|^AssertionError|^ValueError|^RuntimeError|^EinopsError",

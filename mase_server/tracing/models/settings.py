@@ -23,7 +23,9 @@ from mase_server.tracing.models.workspace import CONFIGURATIONS, Workspace
 ENOUGH = 0.5
 AT_LEAST = 2
 #: Entries that name the class of a mapping.
-NAMING = ("type", "_target_", "name", "class_path", "model", "arch")
+NAMING = ("type", "_target_", "target", "name", "class_path", "model", "arch")
+#: Entries beside the name that hold the arguments, where they do not stand beside it themselves.
+ARGUMENTS = ("params", "init_args", "kwargs", "args")
 #: Bounds: settings that are read, and bytes of one file.
 MAX_SETTINGS = 400
 MAX_BYTES = 60_000
@@ -66,7 +68,8 @@ class Settings:
         for mapping in self._iterate_mappings({name}, 1):
             said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
             if name in said:
-                return dict(mapping)
+                held = next((mapping[key] for key in ARGUMENTS if isinstance(mapping.get(key), Mapping)), mapping)
+                return dict(held)
         return {}
 
     def find_entry(self, path: Sequence[str]) -> Any:
@@ -125,9 +128,12 @@ def _in_file(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
         value = _READERS[path.suffix](text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return
-    if isinstance(value, dict):
-        yield value
-        yield from (inner for inner in value.values() if isinstance(inner, dict))
+    waiting: list[Any] = [value]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, dict):
+            yield value
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _read_yaml(text: str) -> Any:

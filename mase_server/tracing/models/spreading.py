@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from mase_server.tracing.models.configs import AnyConfig, guess_entry_value, list_entries, replace_entry
-from mase_server.tracing.models.guesses import Arguments
+from mase_server.tracing.models.guesses import Arguments, Made
 from mase_server.tracing.models.names import other_sizes, usual_argument
 
 #: Dotted place among a constructor's arguments -> size.
@@ -47,10 +47,28 @@ def join_kinds(sizes: Sizes) -> dict[str, int]:
 
 
 def replace_sizes(arguments: Arguments, sizes: Sizes) -> Arguments:
-    """The arguments with other sizes at some places."""
+    """The arguments with other sizes at some places, also of models among them."""
     for place, size in sizes.items():
-        arguments = replace_entry(arguments, tuple(place.split(".")), size)
+        name, _, inner = place.partition(".")
+        part = arguments.get(name)
+        if isinstance(part, Made):
+            arguments = {**arguments, name: part.resize({inner: size}) or part}
+        else:
+            arguments = replace_entry(arguments, tuple(place.split(".")), size)
     return arguments
+
+
+def compare_sizes(before: Arguments, after: Arguments) -> dict[str, int]:
+    """The sizes that differ, also of models among the arguments: what `replace_sizes` needs to get from one to the
+    other."""
+    found: dict[str, int] = {}
+    for name, value in after.items():
+        old = before.get(name)
+        if type(value) is int and value != old:
+            found[name] = value
+        elif isinstance(value, Made) and isinstance(old, Made):
+            found |= {f"{name}.{key}": size for key, size in value.sizes.items() if size != old.sizes.get(key)}
+    return found
 
 
 def _iterate_sizes(arguments: Arguments) -> Iterator[tuple[str, int]]:

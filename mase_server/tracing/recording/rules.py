@@ -110,6 +110,31 @@ def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
     return register
 
 
+@meta_rule(torch.istft, torch.Tensor.istft)
+def _istft(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Torch checks its windows by their values, so it has no kernel for meta."""
+    return _make_signal(*args, **kwargs)
+
+
+def _make_signal(
+    input: torch.Tensor, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Any = None,
+    center: bool = True, normalized: bool = False, onesided: bool | None = None, length: int | None = None,
+    return_complex: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    if not input.is_complex():
+        raise RuntimeError("istft requires a complex-valued input tensor")
+    if input.dim() not in (2, 3):
+        raise RuntimeError(f"istft(): expected a tensor with 2 or 3 dimensions, but got {input.dim()}D")
+    onesided = input.shape[-2] != n_fft if onesided is None else onesided
+    wanted = n_fft // 2 + 1 if onesided else n_fft
+    if input.shape[-2] != wanted:
+        raise RuntimeError(f"istft(): expected {wanted} frequencies in dimension -2, but got {input.shape[-2]}")
+    hop = n_fft // 4 if hop_length is None else hop_length
+    whole = n_fft + hop * (input.shape[-1] - 1) - (2 * (n_fft // 2) if center else 0)
+    dtype = input.dtype if return_complex else input.dtype.to_real()
+    return torch.empty((*input.shape[:-2], whole if length is None else length), dtype=dtype, device=input.device)
+
+
 @meta_rule(torch.Tensor.type)
 def _read_type(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
     """The name of a tensor's type without the device, as on the CPU; with a type, the tensor of that type."""

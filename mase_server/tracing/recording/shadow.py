@@ -48,7 +48,7 @@ from mase_server.tracing.recording.calling import (
     wrap_with_autocast,
 )
 from mase_server.tracing.recording.rules import BY_TYPE, RULES
-from mase_server.tracing.recording.sizes import TracedInt
+from mase_server.tracing.recording.sizes import TracedInt, is_asserting
 
 # Results of calls that depend only on the types of their arguments: computed once, made anew each time.
 
@@ -301,6 +301,10 @@ class MetaMode(TorchFunctionMode):
             if not isinstance(value, torch.Tensor) or not is_symbolic(value):
                 return value
             found = self.shadows.get(value)
+            if found is None and func is torch.Tensor.__bool__ and value.numel() == 1 and is_asserting():
+                # Code that asserts something expects it of its data; the graph notes that this was taken as true.
+                self.shadows.put(value, torch.ones(value.shape, dtype=value.dtype, device="cpu"))
+                found = self.shadows.get(value)
             if found is None and func not in PRINTS:
                 text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
                 raise ValueDependentError(

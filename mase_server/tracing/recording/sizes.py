@@ -6,6 +6,7 @@ import ast
 import dis
 import linecache
 import operator
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -308,3 +309,16 @@ def _read_subscript(code: CodeType, last: int) -> int | None:
         return None
     found = after[1].opname.startswith("BINARY_SUBSCR") or after[1].argrepr == "[]"
     return after[0].argval if found and after[0].opname in ("LOAD_CONST", "LOAD_SMALL_INT") else None
+
+
+def is_asserting() -> bool:
+    """Is the truth that the running line asks for what an `assert` requires?"""
+    return _reads_assertion(*mark[0]) if (mark := _capture_user_line()) else False
+
+
+@cache
+def _reads_assertion(code: CodeType, last: int) -> bool:
+    steps = [each for each in dis.get_instructions(code) if each.offset >= last and each.opname != "CACHE"][:3]
+    steps = steps[1:] if steps and steps[0].opname == "TO_BOOL" else steps
+    jumps = len(steps) > 1 and re.fullmatch(r"POP_JUMP_\w*IF_TRUE", steps[0].opname) is not None
+    return jumps and (steps[1].opname == "LOAD_ASSERTION_ERROR" or steps[1].argrepr == "AssertionError")

@@ -301,6 +301,16 @@ def _one_less(failed: Failed, match: Match) -> Iterator[Inputs]:
         yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) - 1)
 
 
+def _match_repeats(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """`x.unsqueeze(1).repeat(1, n, 1)`: as many dimensions less as were too many for the repeats."""
+    tensor, *repeats = failed.trail.args
+    count = len(repeats[0]) if isinstance(repeats[0], list | tuple) else len(repeats)
+    for path in failed.sources(tensor):
+        spec = failed.specs.get(path)
+        if isinstance(spec, TensorSpec):
+            yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + count - tensor.dim())
+
+
 def _as_indexed(failed: Failed, match: Match) -> Iterator[Inputs]:
     """An index, or a mask, with as many dimensions as the tensor that it selects from."""
     met = list(list_operands(failed.trail))
@@ -342,6 +352,7 @@ RANKS: tuple[Row, ...] = (
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _match_told_ranks),
     (r"Padding size \d is not supported for \dD input", _drop_dimensions),
     (r"t\(\) expects a tensor with <= 2 dimensions", _one_less),
+    (r"repeat dims can not be smaller", _match_repeats),
     (r"number of sizes provided \((\d)\) must be greater", _one_less),
     (r"supposed to be a vector", lambda failed, match: _change_all_ranks(failed, failed.suspects(), 1)),
     (r"(?:must be|should be) (?:an? )?(\d)-?D", _match_told_ranks),

@@ -69,7 +69,7 @@ def _compare_product(left: torch.Tensor, right: torch.Tensor, *more: Any, **opti
 
 def _compare_joined(parts: Sequence[torch.Tensor], dim: int = 0, *more: Any, **options: Any) -> Iterator[Disagreement]:
     first, *others = parts
-    along = dim % first.dim()
+    along = dim % max(1, first.dim())
     for other, at in ((other, at) for other in others for at in range(first.dim()) if at != along):
         yield Disagreement(other, at, other.shape[at], first.shape[at])
         yield Disagreement(first, at, first.shape[at], other.shape[at])

@@ -102,7 +102,7 @@ def meets_mask(failed: Failed) -> bool:
 
 def propose_partners(failed: Failed) -> Changes:
     """What is computed of one input meets what is computed of another: the later one gets the batch and the lengths of
-    the first."""
+    the first, or is like it altogether."""
     if OPERANDS.get(failed.trail.name) is not compare_elementwise:
         return
     found = [value for value in list_operands(failed.trail) if value.dim() > 1]
@@ -111,9 +111,13 @@ def propose_partners(failed: Failed) -> Changes:
     alone = [value for value in found if len(sources[id(value)]) == 1]
     alone.sort(key=lambda value: names.index(str(sources[id(value)][0][0])))
     for one, other in itertools.combinations(alone, 2):
-        path = sources[id(other)][0]
+        first, path = sources[id(one)][0], sources[id(other)][0]
         spec = failed.specs[path]
-        if path == sources[id(one)][0] or one.shape[-1] != other.shape[-1] or not isinstance(spec, TensorSpec):
+        if path == first or not isinstance(spec, TensorSpec):
+            continue
+        if one.shape[-1] != other.shape[-1]:
+            if spec.dtype == "f32" and one.dim() == other.dim():
+                yield put_member(failed.inputs, path, failed.specs[first])
             continue
         lengths = name_sizes(failed.inputs, tuple(one.shape[:-1]))
         if spec.dtype == "i64" and len(spec.dims) < other.dim():
@@ -392,7 +396,7 @@ def _change_columns(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iter
     mode = failed.trail.mode
     shapes = dict.fromkeys(tuple(each.shape) for each in (reversed(mode.made) if mode is not None else ()))
     for channels, before in ((shape[1], shape[-1]) for shape in shapes if len(shape) == 4):
-        if channels * before != had or wanted % channels:
+        if not had or channels * before != had or wanted % channels:
             continue
         for path, spec in pairs:
             size = spec.dims[-1] if spec.dims else None

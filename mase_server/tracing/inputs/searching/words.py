@@ -116,6 +116,24 @@ def _iterate_told(model: nn.Module, name: str) -> Iterator[Told]:
                 yield from _read_section(model, lines)
     if (match := _SUFFIX.fullmatch(name)) is not None:
         yield Told(tuple(match[1]), "its name says")
+    if names := _list_unpacked_names(node, name):
+        sizes = tuple(each if each and _is_called(model, each) else UNKNOWN for each in names)
+        yield Told(sizes, "its forward unpacks")
+
+
+def _list_unpacked_names(node: ast.FunctionDef, name: str) -> list[str]:
+    """The names that a forward gives the sizes of a parameter (`b, c, h, w = x.shape`) before it gets another value."""
+    for statement in node.body:
+        match statement:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value) if ast.unparse(value) in (
+                f"{name}.shape",
+                f"{name}.size()",
+            ):
+                plain = [each.id.lower() if isinstance(each, ast.Name) else "" for each in targets]
+                return [] if any(isinstance(each, ast.Starred) for each in targets) else plain
+        if any(_stores(each, name) for each in ast.walk(statement)):
+            return []
+    return []
 
 
 def _read_annotation(model: nn.Module, annotation: ast.expr) -> Iterator[Told]:
@@ -257,12 +275,19 @@ def apply_words(told: Told, model: nn.Module, others: Sequence[TensorSpec]) -> I
     alike = [spec for spec in others if len(spec.dims) == len(dims)]
     for spec in alike:
         if _fits_kind(told, spec):
-            merged = tuple(_open_size(spec.dims[at], at, dims) if dim is None else dim for at, dim in enumerate(dims))
+            # A number that stands where the words have a symbol belongs where they leave open what has that symbol.
+            pairs = list(zip(spec.dims, dims, strict=True))
+            moved = iter([size for size, dim in pairs if isinstance(dim, str) and isinstance(size, int)])
+            merged = tuple(
+                _open_size(next(moved, size) if size in dims else size, at, dims) if dim is None else dim
+                for at, (size, dim) in enumerate(pairs)
+            )
             yield TensorSpec(told.kind or spec.dtype, merged, spec.fill, spec.argument)
     if not any(_fits_kind(told, spec) and spec.dtype in (told.kind, "f32") for spec in alike):
-        features = (spec.dims[-1] for spec in others if spec.dims and spec.dtype == "f32")
-        width = next((dim for dim in features if isinstance(dim, int)), 64)
-        rest = tuple(_open_size(None, at, dims, width) if dim is None else dim for at, dim in enumerate(dims))
+        least = 3 if dims[-2:] == ("H", "W") else 1  # a row of scores says nothing of the channels of an image
+        features = (spec.dims[-1] for spec in others if len(spec.dims) >= least and spec.dtype == "f32")
+        width = next((dim for dim in features if isinstance(dim, int)), None)
+        rest = tuple(_open_size(width, at, dims) if dim is None else dim for at, dim in enumerate(dims))
         bound = next((spec for spec in others if spec.dtype == "i64" and spec.fill == "below"), None)
         lengths = next((spec for spec in others if spec.fill == "lengths"), None)
         if lengths is not None:
@@ -277,12 +302,12 @@ def _fits_kind(told: Told, spec: TensorSpec) -> bool:
     return not told.kind or told.kind == spec.dtype
 
 
-def _open_size(found: Dim | None, at: int, dims: Sequence[Dim | None], width: Dim = 64) -> Dim:
-    """A size that the words leave open: as the other candidate has it, else the usual number of channels."""
+def _open_size(found: Dim | None, at: int, dims: Sequence[Dim | None]) -> Dim:
+    """A size that the words leave open: as another candidate has it, else the usual number of channels or features."""
     if isinstance(found, int) or (found is not None and found not in dims):
         return found
     is_channel = at == 1 and tuple(dims[-2:]) == ("H", "W")
-    return 3 if is_channel else width
+    return 3 if is_channel else 64
 
 
 def _name_sizes(model: nn.Module, sizes: tuple[str, ...]) -> tuple[Dim | None, ...]:

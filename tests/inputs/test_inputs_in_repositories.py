@@ -1,0 +1,407 @@
+"""Mechanisms that whole repositories need: settings that name classes, missing packages, parts that agree in size.
+
+Ground truth: what is found runs in plain eager PyTorch, and its shapes are worked by hand.
+"""
+
+import itertools
+
+import pytest
+import torch
+from test_inputs_packages import looked_at, put, runs_in_eager
+
+from mase_server.protocol.request import TraceRequest
+from mase_server.tracing.importing.placeholders import MissingPackageError
+from mase_server.tracing.models.find import find_models
+from mase_server.tracing.models.found import Found, plain_hooks
+from mase_server.tracing.recording.shadow import MetaMode, Shadows
+from mase_server.worker.job import read_known_inputs, trace
+
+HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return tmp_path / "workspace"
+
+
+def shown(workspace, text, name="net.py", **files):
+    """The models of a file, and the errors that are told of it."""
+    put(workspace, {name: HEAD + text, **files})
+    found, problems = looked_at(workspace, name)
+    return {each.name: each for each in found}, [each for each in problems if each.severity == "error"]
+
+
+SETTINGS = """
+model:
+  rate: 4.5e-6
+  target: kit.coder.Coder
+  params:
+    width: 6
+    parts:
+      channels: 5
+      depths: [1, 2]
+"""
+CODER = """
+class Encoder(nn.Module):
+    def __init__(self, *, channels, depths, **rest):
+        super().__init__()
+        self.layer = nn.Conv2d(channels, 3 * len(depths), 1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Coder(nn.Module):
+    def __init__(self, parts, width):
+        super().__init__()
+        self.encoder, self.last = Encoder(**parts), nn.Conv2d(6, width, 1)
+
+    def forward(self, x):
+        return self.last(self.encoder(x))
+"""
+
+
+def test_settings_that_name_a_class_hold_its_arguments_at_any_depth(workspace):
+    put(workspace, {"configs/coder.yaml": SETTINGS})
+    found, _ = shown(workspace, CODER, "kit/coder.py")
+    assert found["Coder"].arguments == {"parts": {"channels": 5, "depths": [1, 2]}, "width": 6}
+    assert runs_in_eager(found["Coder"]).shape[:2] == (2, 6)
+
+
+def test_the_names_of_a_starred_import_of_a_missing_package_stand_for_themselves(workspace):
+    text = """
+from no_such_package.losses import *
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.loss, self.layer = Perceptual().eval(), nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    found, errors = shown(workspace, text)
+    assert (list(found), errors) == (["Net"], [])
+
+
+def test_what_a_class_may_have_of_a_missing_base_is_no_error(workspace):
+    text = """
+from no_such_package import Configs, option
+
+
+class Mine(Configs):
+    model: nn.Module
+    device = Configs()
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+@option(Mine.model)
+def make(c: Mine):
+    return Net()
+
+
+@Mine.calc(Mine.loader)
+def load(c: Mine):
+    return None
+"""
+    found, errors = shown(workspace, text)
+    assert (list(found), errors) == (["Net"], [])
+
+
+def test_a_class_with_a_forward_and_a_missing_base_is_shown_as_a_module(workspace):
+    text = """
+from no_such_package import BaseModel, Mixin
+
+
+class Net(BaseModel, Mixin):
+    def __init__(self, width=6):
+        super().__init__(width)
+        self.layer = nn.Linear(width, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Other(Net):
+    def forward(self, x):
+        return self.layer(x) * self.rate
+"""
+    put(workspace, {"net.py": HEAD + text})
+    (workspace.parent / "scratch").mkdir()
+    payloads = []
+    request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
+    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
+    assert "Net" in [model["name"] for model in payloads[-1]["models"]]
+    told = {each["code"]: each["message"] for each in payloads[-1]["problems"] if each["severity"] == "warning"}
+    assert "MASE treats its BaseModel as a plain nn.Module." in told["missing-package"]
+    errors = [each["message"] for each in payloads[-1]["problems"] if each["severity"] == "error"]
+    assert len(errors) == 1
+    assert errors[0].startswith("Other.rate is needed here, but no_such_package cannot")
+
+
+def test_a_missing_base_does_not_disturb_other_metaclasses(workspace):
+    text = """
+import abc
+import typing
+from no_such_package import Registry
+
+
+class Kind(type(nn.Module)):
+    pass
+
+
+class HasParameters(typing.Protocol):
+    pass
+
+
+class One(nn.Module, Registry, HasParameters):
+    def forward(self, x):
+        return x + 1
+
+
+class Two(nn.Module, Registry, metaclass=Kind):
+    def forward(self, x):
+        return x + 2
+
+
+class Three(nn.Module, Registry, abc.ABC):
+    def forward(self, x):
+        return x + 3
+"""
+    found, errors = shown(workspace, text)
+    assert (sorted(found), errors) == (["One", "Three", "Two"], [])
+
+
+def test_a_forward_may_log_with_a_missing_package_but_not_compute(workspace):
+    text = """
+from no_such_package import tracker
+
+
+class Logs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = self.layer(x)
+        tracker.debug("y", y)
+        return y
+
+
+class Computes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return tracker.smooth(self.layer(x))
+"""
+    found, _ = shown(workspace, text)
+    assert runs_in_eager(found["Logs"]).shape == (2, 5)
+    assert "the forward fails" in found["Computes"].found
+    with pytest.raises(MissingPackageError):
+        runs_in_eager(found["Computes"])
+
+
+def test_hyperparameters_are_kept_without_lightning(workspace):
+    text = """
+from lightning_fabric.no_such_module import HyperparametersMixin
+
+
+class Net(nn.Module, HyperparametersMixin):
+    def __init__(self, width: int = 6):
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = nn.Linear(self.hparams.width, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    found, errors = shown(workspace, text)
+    assert errors == []
+    assert found["Net"].model.layer.in_features == 6
+
+
+def test_channels_are_divided_by_the_groups_of_a_norm(workspace):
+    text = """
+class Net(nn.Module):
+    def __init__(self, in_channels):
+        super().__init__()
+        self.norm = nn.GroupNorm(num_groups=32, num_channels=in_channels)
+
+    def forward(self, x):
+        return self.norm(x)
+"""
+    found, _ = shown(workspace, text)
+    assert found["Net"].arguments == {"in_channels": 32}
+    assert runs_in_eager(found["Net"]).shape[1] == 32
+
+
+def test_unpacked_names_say_where_channels_are_and_partners_are_alike(workspace):
+    text = """
+class Finder(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.layer = nn.MultiheadAttention(width, 2)
+
+    def forward(self, maps, mask, queries, places):
+        bs, c, h, w = maps.shape
+        maps = maps.flatten(2).permute(2, 0, 1)
+        places = places.flatten(2).permute(2, 0, 1)
+        queries = queries.unsqueeze(1).repeat(1, bs, 1)
+        keys = maps + places
+        found, _ = self.layer(queries, keys, maps, key_padding_mask=mask.flatten(1))
+        return found.transpose(0, 1)
+"""
+    found, _ = shown(workspace, text)
+    assert found["Finder"].spec.entries["maps"].dims[:2] == ("B", 24)
+    assert found["Finder"].spec.entries["places"].dims[:2] == ("B", 24)
+    assert runs_in_eager(found["Finder"]).shape[2] == 24
+
+
+PARTS = """
+class Layer(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.width, self.inner = width, nn.Linear(width, width)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Patches(nn.Module):
+    def __init__(self, d_model: int, patch_size: int):
+        super().__init__()
+        self.cut = nn.Conv2d(3, d_model, patch_size, stride=patch_size)
+
+    def forward(self, x):
+        return self.cut(x).flatten(2).transpose(1, 2)
+
+
+class Head(nn.Module):
+    def __init__(self, d_model: int, num_classes: int):
+        super().__init__()
+        self.layer = nn.Linear(d_model, num_classes)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Vision(nn.Module):
+    def __init__(self, layer: Layer, patches: Patches, head: Head):
+        super().__init__()
+        self.layer, self.patches, self.head = layer, patches, head
+        self.first = nn.Parameter(torch.zeros(1, 1, layer.width))
+
+    def forward(self, x):
+        x = self.patches(x)
+        x = torch.cat([self.first.expand(x.shape[0], -1, -1), x], dim=1)
+        return self.head(self.layer(x)[:, 0])
+"""
+
+
+def test_models_among_the_arguments_get_sizes_that_agree(workspace):
+    put(workspace, {"train.py": "from net import Layer\n\nlayer = Layer(width=48)\n"})
+    found, _ = shown(workspace, PARTS)
+    vision = found["Vision"]
+    assert (vision.model.patches.cut.out_channels, vision.model.head.layer.in_features) == (48, 48)
+    assert runs_in_eager(vision).shape == (2, vision.model.head.layer.out_features)
+
+
+def test_the_sizes_of_such_models_are_remembered_for_the_next_trace(workspace):
+    put(workspace, {"train.py": "from net import Layer\n\nlayer = Layer(width=48)\n", "net.py": HEAD + PARTS})
+    (workspace.parent / "scratch").mkdir()
+    request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
+    payloads = []
+    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
+    known = read_known_inputs(payloads[-1]["fit"])
+    hooks = plain_hooks(Shadows())
+    hooks.remembered.update(known)
+    again = {each.name: each for each in find_models(request, HEAD + PARTS, hooks) if isinstance(each, Found)}
+    assert again["Vision"].model.patches.cut.out_channels == 48
+
+
+def test_a_kernels_refusal_of_a_rank_changes_the_rank(workspace):
+    text = """
+class Periods(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(1, 8, (5, 1), padding=(2, 0))
+
+    def forward(self, x):
+        x = F.pad(x, (0, 3 - x.shape[-1] % 3), mode="reflect")
+        return self.layer(x.unflatten(-1, (-1, 3)))
+"""
+    found, _ = shown(workspace, text)
+    assert found["Periods"].spec.entries["x"].dims[:2] == ("B", 1)
+    assert runs_in_eager(found["Periods"]).shape[1] == 8
+
+
+@pytest.mark.parametrize("line", ["torch.cat([x.sum(), x.sum()])", "self.layer(x.flatten(1)[:, :0])"])
+def test_a_forward_that_always_fails_ends_the_search_and_not_the_trace(workspace, line):
+    text = f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.layer = nn.Conv2d(3, 4, 3), nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.first(x)
+        return {line}
+"""
+    put(workspace, {"net.py": HEAD + text})
+    looked_at(workspace, "net.py")
+
+
+def test_an_assertion_about_unknown_values_is_taken_as_true_and_told(workspace):
+    text = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5)
+
+    def forward(self, x):
+        y = self.layer(x)
+        assert (y == y).all(), "equal"
+        return y
+"""
+    put(workspace, {"net.py": HEAD + text})
+    (workspace.parent / "scratch").mkdir()
+    payloads = []
+    request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
+    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
+    (model,) = payloads[-1]["models"]
+    assert model["rung"] == "meta"
+    told = [each["message"] for each in payloads[-1]["problems"] if each["code"] == "value-taken"]
+    assert told == [
+        "Branch taken because `(y == y).all()` was True: the graph holds only for inputs with the same answer."
+    ]
+
+
+SPECTRA = itertools.product((8, 16, 7), (2, 4, None), (5, 9), ((), (3,)), (True, False), (None, 20), (True, False))
+
+
+@pytest.mark.filterwarnings("ignore:The length of signal")
+def test_a_signal_of_a_spectrogram_has_the_shape_that_eager_gives_it():
+    for n_fft, hop, frames, batch, center, length, onesided in SPECTRA:
+        size = n_fft // 2 + 1 if onesided else n_fft
+        spectrum = torch.randn(*batch, size, frames, dtype=torch.complex64)
+        options = {"window": torch.ones(n_fft), "center": center, "length": length, "onesided": onesided}
+        wanted = torch.istft(spectrum, n_fft, hop, **options)
+        with MetaMode(Shadows()):
+            found = torch.istft(torch.empty(spectrum.shape, dtype=spectrum.dtype, device="meta"), n_fft, hop, **options)
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), (n_fft, hop, frames, batch, center, length)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (2, 2, 5, 3)])
+def test_a_spectrogram_of_another_size_is_refused_as_in_eager(shape):
+    spectrum = torch.zeros(shape, dtype=torch.complex64)
+    with pytest.raises(RuntimeError):
+        torch.istft(spectrum, 16, window=torch.ones(16))
+    with pytest.raises(RuntimeError), MetaMode(Shadows()):
+        torch.istft(spectrum.to("meta"), 16, window=torch.ones(16, device="meta"))
