@@ -242,6 +242,32 @@ class Net(nn.Module):
     assert runs_in_eager(found["Net"]).shape[1] == 32
 
 
+def test_blocks_are_counted_and_a_device_is_the_cpu(workspace):
+    text = """
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self, cfg, num_res_blocks, attention_resolutions):
+        super().__init__()
+        self.device = torch.device(cfg.MODEL.DEVICE)
+        width = 12 if 4 in attention_resolutions else 6
+        self.blocks = nn.Sequential(*[Block(width) for _ in range(num_res_blocks)])
+
+    def forward(self, x):
+        return self.blocks(x)
+"""
+    found, _ = shown(workspace, text)
+    assert found["Net"].arguments["num_res_blocks"] == 2
+    assert runs_in_eager(found["Net"]).shape[1] == 6
+
+
 def test_unpacked_names_say_where_channels_are_and_partners_are_alike(workspace):
     text = """
 class Finder(nn.Module):

@@ -11,6 +11,7 @@ from mase_server.tracing.inputs.spec import TensorSpec
 #: Constructor arguments: pattern -> value; the first match counts. Widths divide by head counts, images by patches.
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"^pretrained$", False),
+    (r"^device$", "cpu"),
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"_heads?$", 4),
     (r"_layers?$|(num|n)_?(downs?|ups?)$", 2),
