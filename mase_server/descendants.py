@@ -186,10 +186,12 @@ def _ahead_of_others() -> Iterator[None]:
 
 #: The default increment of `nice`.
 LOW = 10
+#: That of work for a text that somebody is typing: it yields to other programs, but is waited for.
+TYPED = 4
 
 
-def lower(process: int = 0) -> None:
-    """Give `process`, or this one, and its later children a low priority; does nothing if it is gone.
+def lower(process: int = 0, by: int = LOW) -> None:
+    """Give `process`, or this one, and its later children a lower priority; does nothing if it is gone.
 
     Linux may first share its processors between sessions (autogroup, the default on desktops): niceness then counts
     only among the tasks of one session, so the leader of a session must get it for the session as well.
@@ -197,11 +199,11 @@ def lower(process: int = 0) -> None:
     if sys.platform == "win32":
         return
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process, LOW)
+        os.setpriority(os.PRIO_PROCESS, process, by)
     with contextlib.suppress(OSError):
         leader = process or os.getpid()
         if sys.platform == "linux" and os.getsid(leader) == leader:  # not for all that the user started
-            Path(f"/proc/{leader}/autogroup").write_text(str(LOW))
+            Path(f"/proc/{leader}/autogroup").write_text(str(by))
 
 
 def seconds_waited(process: int = 0) -> float:

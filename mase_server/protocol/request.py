@@ -43,12 +43,13 @@ class TraceOptions:
 class TraceRequest:
     """One trace of one file.
 
-    path, folder: absolute.  sha256: of the bytes on disk that the server wants traced.  instrument: library files whose
+    path, folder: absolute.  sha256: of the bytes that the server wants traced.  instrument: library files whose
     names should report their tensors too (they are open in an editor).  fit: the "fit" sent by the last trace of this
     file.  scratch: a private folder for files of user code, and for `fault.txt`.  bytecode_cache: the folder of
     rewritten code of workspace modules.  seconds: the time limit of the trace.  name: of the request it belongs to,
     which the child repeats when it is done.  gently: run with a low priority, because there are more traces than
-    processors.
+    processors.  texts: what stands in an editor, unsaved, in place of files, by path, as `notebooks.read_traced_bytes`
+    gives files; the priority is lower then, too, but less.
     """
 
     path: str
@@ -63,6 +64,7 @@ class TraceRequest:
     seconds: float = 30.0
     name: str = ""
     gently: bool = False
+    texts: dict[str, bytes] = field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values."""

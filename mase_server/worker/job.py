@@ -50,7 +50,7 @@ from mase_server.tracing.importing.source import (
     broken_cells,
     decode_source,
     kernel_names,
-    pin_source,
+    pin_sources,
     python_of,
     read_saved,
     show_lines,
@@ -86,7 +86,7 @@ LONGER_GLANCE = 1.0
 
 def trace(request: TraceRequest, emit: Emit) -> Live:
     """Trace one file; emit stages and payloads, and return the live models."""
-    with report_phases_to(emit), pin_source(request.path):
+    with report_phases_to(emit), pin_sources(request.path, request.texts):
         job = TraceJob(request, emit)
         job.find()
         if job.lacks_values():

@@ -343,6 +343,8 @@ def _run_child(connection: wire.Connection, job: str) -> int:
     request = TraceRequest.from_wire(message["request"])
     if request.gently:
         descendants.lower()
+    elif request.texts:
+        descendants.lower(by=descendants.TYPED)
     if request.scratch:
         guard_faults(Path(request.scratch))
     gc.disable()  # this process ends soon, and a look at all that torch and the file imported would hold up the trace

@@ -13,7 +13,6 @@ import linecache
 import platform
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,6 +39,7 @@ from mase_server.protocol.wire import pack_blob
 from mase_server.tracing.diagnosis.problems import Context
 from mase_server.tracing.guards import CONDITIONS
 from mase_server.tracing.importing.segments import Unrun
+from mase_server.tracing.importing.source import read_saved
 from mase_server.tracing.inputs.comments import NOTHING_ASSUMED, Comment
 from mase_server.tracing.models.found import Found, Unshown
 from mase_server.tracing.recording.calls import Call, Constant, Event, Reports, Run, references, with_types
@@ -145,7 +145,7 @@ def describe_unrun(unrun: Unrun, file: int) -> UnrunCode:
 
 def _hash_file(path: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return hashlib.sha256(read_saved(path)).hexdigest()
     except OSError:
         return ""
 

@@ -39,7 +39,7 @@ from mase_server.tracing.importing.rewrite import (
     provide_default,
 )
 from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
-from mase_server.tracing.importing.source import Namespace, read_source
+from mase_server.tracing.importing.source import Namespace, is_pinned, read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -125,7 +125,7 @@ class WorkspaceImporter:
 
     def prepare_or_skip(self, path: str, namespace: Namespace) -> CodeType | None:
         """Prepare as `prepare`; None for a further new file of a big package, which a later trace rewrites."""
-        if is_cached(path, self._cache):
+        if is_cached(path, self._cache) or is_pinned(path):
             return self.prepare(path, namespace)
         if self._rewriting > MAX_REWRITING:
             self.imported.append(path)

@@ -11,7 +11,7 @@ import io
 import linecache
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -38,18 +38,28 @@ _PINNED: dict[str, bytes] = {}
 
 
 @contextmanager
-def pin_source(path: str) -> Iterator[None]:
+def pin_sources(path: str, texts: Mapping[str, bytes]) -> Iterator[None]:
     """Inside, every read of a file returns its content at the start, even if it is saved meanwhile.
 
     Otherwise a trace could be identified by one text and show the results of another. An unreadable file is not
-    pinned.
+    pinned.  texts: what is read in place of files from now on, because an editor holds it unsaved.
     """
     with suppress(OSError, ValueError):
         _PINNED[path] = notebooks.read_traced_bytes(path)
+    for other, text in texts.items():
+        _PINNED[other] = text
+        with suppress(SyntaxError, ValueError):
+            show_lines(other, decode_source(python_of(other, text)))
     try:
         yield
     finally:
-        _PINNED.pop(path, None)
+        if path not in texts:
+            _PINNED.pop(path, None)
+
+
+def is_pinned(path: str) -> bool:
+    """Is a file's text fixed, so that the one on disk may be another?"""
+    return path in _PINNED
 
 
 def read_source(path: str) -> bytes:
