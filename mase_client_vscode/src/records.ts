@@ -26,6 +26,7 @@ export interface MaseStatus {
   message: string;
   models: string[];
   unshown: UnshownModel[];
+  unsaved: boolean;
   uri: string;
 }
 

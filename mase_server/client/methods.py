@@ -223,12 +223,18 @@ class BlockingMethods:
         return cast("Drawing", result)
 
     def open(
-        self, path: str, model: str | None = None, inputs: list[str] | None = None, wait: bool | None = None
+        self,
+        path: str,
+        model: str | None = None,
+        inputs: list[str] | None = None,
+        wait: bool | None = None,
+        text: str | None = None,
     ) -> FileStatus:
         """Open the model file `path` until `mase/close` or the end of the connection: it is traced now and at
         every save.
         """
-        return cast("FileStatus", self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait)))
+        result = self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait, text=text))
+        return cast("FileStatus", result)
 
     def close(self, path: str) -> Closed:
         """Close a file: {"path", "open": does another client have it open?}. Its trace is kept for a while."""
@@ -531,12 +537,17 @@ class AsyncMethods:
         return cast("Drawing", result)
 
     async def open(
-        self, path: str, model: str | None = None, inputs: list[str] | None = None, wait: bool | None = None
+        self,
+        path: str,
+        model: str | None = None,
+        inputs: list[str] | None = None,
+        wait: bool | None = None,
+        text: str | None = None,
     ) -> FileStatus:
         """Open the model file `path` until `mase/close` or the end of the connection: it is traced now and at
         every save.
         """
-        result = await self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait))
+        result = await self.call("mase/open", _given(path=path, model=model, inputs=inputs, wait=wait, text=text))
         return cast("FileStatus", result)
 
     async def close(self, path: str) -> Closed:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mase_server.daemon.methods import Api, ApiError, ApiMethod, Params
+from mase_server.daemon.unsaved import EDITOR
 from mase_server.protocol import answers
 from mase_server.protocol.request import TraceOptions
 from mase_server.reading import is_file
 
 if TYPE_CHECKING:
     from mase_server.daemon.tracked import Tracked
-
-_EDITOR = "editor"
 
 
 def tracked_of(api: Api, path: str) -> Tracked:
@@ -40,13 +40,23 @@ async def open_file(api: Api, params: Params) -> answers.FileStatus:
     """Open the model file `path` until `mase/close` or the end of the connection: it is traced now and at every save.
 
     Returns its status, as `mase/status` has it, once that trace has ended, or at once if `wait` is false.  model,
-    inputs: as in `mase/setInputs`.
+    inputs: as in `mase/setInputs`.  text: what is traced in place of the file, which need not exist, until the file is
+    closed or opened without a text. An editor's text cannot be replaced.
     """
-    path = params["path"]
-    if not is_file(path):
+    path, text = params["path"], params.get("text")
+    if text is None and not is_file(path):
         raise ApiError("not-found", f"there is no file {path}", {"path": path})
+    if text is not None and not (folder := Path(path).parent).is_dir():
+        raise ApiError("not-found", f"there is no folder {folder}", {"path": path})
+    found, who = api.daemon.file(path), get_opener_name(api, path)
+    if text is not None and found is not None and EDITOR in found.openers - {who}:
+        raise ApiError("in-editor", f"an editor has {path} open: its text is the one that is traced", {"path": path})
+    if text is not None:
+        api.daemon.use_text(path, text.encode("utf-8", "surrogatepass"), who)
+    elif api.session is not None:
+        api.daemon.forget_text(path, by=who)
     given = {key: params[key] for key in ("model", "inputs") if key in params}
-    api.daemon.opened(path, _merge_options(TraceOptions(), given) if given else None, by=get_opener_name(api, path))
+    api.daemon.opened(path, _merge_options(TraceOptions(), given) if given else None, by=who)
     if params.get("wait", True):
         return {**(await api.daemon.wait(path)).to_wire()}
     return await get_status(api, params)
@@ -55,7 +65,7 @@ async def open_file(api: Api, params: Params) -> answers.FileStatus:
 def get_opener_name(api: Api, path: str) -> str:
     """The name under which the asking front opens files; a connection closes its files when it ends."""
     if api.session is None:
-        return _EDITOR
+        return EDITOR
     api.session.opened.add(path)
     return api.session.ident
 
@@ -64,7 +74,7 @@ async def close_file(api: Api, params: Params) -> answers.Closed:
     """Close a file: {"path", "open": does another client have it open?}. Its trace is kept for a while."""
     path = params["path"]
     found = tracked_of(api, path)
-    who = _EDITOR if api.session is None else api.session.ident
+    who = EDITOR if api.session is None else api.session.ident
     if who not in found.openers:
         raise ApiError("not-open", f"{path} was not opened by this connection", {"path": path})
     if api.session is not None:
@@ -141,7 +151,7 @@ def _merge_options(before: TraceOptions, params: Params) -> TraceOptions:
 FILES = (
     ApiMethod(
         "mase/open",
-        {"path": str, "model?": str, "inputs?": list[str], "wait?": bool},
+        {"path": str, "model?": str, "inputs?": list[str], "wait?": bool, "text?": str},
         open_file,
         answers.FileStatus,
         executes=True,

@@ -1,4 +1,4 @@
-"""The daemon keeps a snapshot of every open model file and traces the file again at every save."""
+"""The daemon keeps a snapshot of every open model file and traces the file again at every save, and as it is typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from typing import Any
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.environment import list_interpreters, look_ups
 from mase_server.daemon.events import Events, Listeners
-from mase_server.daemon.generation import UNTRUSTED, Generation, Services, report_status
+from mase_server.daemon.generation import (
+    UNTRUSTED,
+    Generation,
+    Services,
+    drop_following,
+    follow_trace,
+    report_status,
+)
 from mase_server.daemon.limits import available_fraction
 from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
@@ -26,8 +33,20 @@ from mase_server.daemon.slowness import Slowness
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot, Store
 from mase_server.daemon.supervisor import TraceWorker
-from mase_server.daemon.tracked import Tracked, clean_scratch, make_missing_source, read_source, retire_worker
+from mase_server.daemon.tracked import (
+    CRASHES,
+    Freshness,
+    Source,
+    Tracked,
+    clean_scratch,
+    is_library,
+    make_missing_source,
+    make_unsaved_source,
+    read_source,
+    retire_worker,
+)
 from mase_server.daemon.trials import PickedSets, Trial, run_trial
+from mase_server.daemon.unsaved import EDITOR, Unsaved
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
 from mase_server.dependencies import Dependency
@@ -82,6 +101,7 @@ class Daemon:
         self._trusts = trusts or (lambda path: settings_of(folder_of(path)).trusted)
         self._tracked: dict[str, Tracked] = {}
         self._libraries: set[str] = set()
+        self._unsaved = Unsaved()
         self._background: set[asyncio.Task[Any]] = set()
         self._services = Services(
             listener=listener,
@@ -100,6 +120,7 @@ class Daemon:
             passes=self.passes,
             verilog=self.verilog,
             picked=PickedSets(state_dir),
+            unsaved=self._unsaved,
         )
         self._watcher: Watcher | None = None
         self._closing = False
@@ -117,6 +138,7 @@ class Daemon:
         for tracked in self._tracked.values():
             self._interrupt_generation(tracked, "the server is shutting down")
             tracked.ended.set()
+            drop_following(tracked)
             if tracked.worker is not None:
                 self._retire_worker(tracked.worker)
         await self.passes.shutdown()
@@ -126,14 +148,17 @@ class Daemon:
         await asyncio.gather(*tasks, self._services.pool.restart(), return_exceptions=True)
         await asyncio.gather(*self._background, return_exceptions=True)
 
-    def opened(self, path: str, options: TraceOptions | None = None, by: str = "editor") -> None:
+    def opened(self, path: str, options: TraceOptions | None = None, by: str = EDITOR) -> None:
         """A client has opened `path`: trace it unless its content is traced already."""
         self._open_library(path)
         tracked = self._tracked.get(path)
         fresh = tracked is None or (options is not None and options != tracked.options)
         if tracked is None:
-            tracked = self._tracked[path] = Tracked(path, self._folder_of(path))
+            freshness = Freshness(self._unsaved.look)
+            tracked = self._tracked[path] = Tracked(path, self._folder_of(path), freshness=freshness)
         reopened = not tracked.open and not fresh
+        if by == EDITOR:
+            self._unsaved.drop_others(path, by)
         tracked.openers.add(by)
         tracked.options = options or tracked.options
         self._update_watcher()
@@ -147,15 +172,110 @@ class Daemon:
             self._spawn_task(self._check_dependencies(tracked, None))
 
     def saved(self, path: str) -> None:
-        """Something happened at a path: trace that file, and every open file that depends on it."""
+        """Something happened at a path: trace that file, and every open file that depends on it.
+
+        An unsaved text goes on standing in for the file, unless it is what is there now.
+        """
+        if (held := self._unsaved.source(path)) is not None:
+            if (found := read_source(path)) is not None and found.is_as(held):
+                self.forget_text(path)
+            return
         tracked = self._tracked.get(path)
         if tracked is not None and tracked.open:
+            tracked.typed_crashes = 0
             self._request_generation(tracked)
-        for other in self._tracked.values():
-            if other.open and other is not tracked and other.freshness.changes_at(path):
-                self._ask_for_dependencies(other, [path])
+        self._trace_dependents(path)
 
-    def closed(self, path: str, by: str = "editor") -> None:
+    def _trace_dependents(self, path: str, *, typed: bool = False) -> None:
+        for other in self._tracked.values():
+            if other.open and other.path != path and other.freshness.changes_at(path):
+                self._ask_for_dependencies(other, [path], typed=typed)
+
+    def use_text(self, path: str, text: bytes, by: str) -> None:
+        """Let a text that a client holds stand in for a file: `opened` traces it, and so does every later trace."""
+        source = make_unsaved_source(text)
+        if (held := self._unsaved.source(path)) is None or not held.is_as(source):
+            self._unsaved.put(path, source, by)
+            self._trace_dependents(path, typed=True)
+
+    def forget_text(self, path: str, by: str | None = None) -> None:
+        """Let a file speak for itself again: it was saved, or closed. by: only if this client holds its text.
+
+        What was traced of the text is the saved file's, if that is the same.
+        """
+        if not self._unsaved.drop(path, by):
+            return
+        tracked = self._tracked.get(path)
+        if tracked is not None and tracked.open:
+            tracked.typed_crashes = 0
+            if not self._request_generation(tracked):
+                tracked.source = replace(tracked.source, unsaved=False)
+        self._trace_dependents(path)
+        for each in self._tracked.values():
+            self._adopt_saved(each, path)
+
+    def _adopt_saved(self, tracked: Tracked, path: str) -> None:
+        """A trace that saw the unsaved text of `path` is a trace of the saved file from now on."""
+        entry = self.store.entry(tracked.path)
+        if path in entry.unsaved:
+            entry = replace(entry, unsaved=entry.unsaved - {path})
+            self._services.listener.views_changed(self.store.put(entry))
+        if tracked.status is None or not tracked.status.ended or not tracked.status.unsaved:
+            return
+        if not (entry.unsaved or tracked.source.unsaved):
+            tracked.status = replace(tracked.status, unsaved=False)
+            self._services.listener.status_changed(tracked.status)
+            if drop_following(tracked):
+                follow_trace(self._services, tracked)
+
+    def typing(self, path: str) -> None:
+        """A key was pressed in a file: the running trace of its unsaved text ends, and what follows it waits."""
+        tracked = self._tracked.get(path)
+        if tracked is None:
+            return
+        drop_following(tracked)
+        if tracked.source.unsaved and self._interrupt_generation(tracked, "typing goes on"):
+            tracked.generation += 1  # so that nothing that it still does is shown
+            tracked.source = replace(tracked.source, sha256="")  # so that even the same text is traced again
+            tracked.ended.set()
+
+    async def typed(self, path: str, text: bytes, *, runs_module: bool = False) -> bool:
+        """The editor's text of an open file has changed: trace it, and the open files that import it, at low priority.
+
+        False if it waits for the save: it is no valid Python, it has no model any more, or other code of it would run
+        when it is imported. With `runs_module`, such code runs.
+        """
+        tracked = self._tracked.get(path)
+        if tracked is None or self._closing or not tracked.open or is_library(path) or not self.trusts(path):
+            return False
+        source, saved = make_unsaved_source(text), read_source(path)
+        if saved is not None and saved.is_as(source):
+            if self._unsaved.source(path) is None:
+                self._request_generation(tracked)
+            self.forget_text(path)
+            return True
+        if tracked.typed_crashes >= CRASHES or not await self._may_run(tracked, source, saved, runs_module):
+            return False
+        if self._closing or self._tracked.get(path) is not tracked or not tracked.open:
+            return False
+        self._unsaved.put(path, source, EDITOR)
+        self._request_generation(tracked)
+        self._trace_dependents(path, typed=True)
+        return True
+
+    async def _may_run(self, tracked: Tracked, source: Source, saved: Source | None, runs_module: bool) -> bool:
+        discover = self._services.discoverer.discover
+        found = await discover(tracked.path, source.data, source.sha256)
+        before = None if saved is None else await discover(tracked.path, saved.data, saved.sha256)
+        if before is not None and before.problem is None:
+            tracked.module_code = before.module_code
+        if found.problem is not None or found.broken > (0 if before is None else before.broken):
+            return False
+        if not found.has_model and self.store.snapshot(tracked.path) is not None:
+            return False  # somebody types the name of a base class: its shapes would all disappear
+        return runs_module or found.module_code == tracked.module_code
+
+    def closed(self, path: str, by: str = EDITOR) -> None:
         """A client has closed `path`. Once no client has it open, its snapshot stays, but its child may end.
 
         A deleted file keeps nothing: its results for other files would stay for ever.
@@ -164,12 +284,13 @@ class Daemon:
         tracked = self._tracked.get(path)
         if tracked is not None:
             tracked.openers.discard(by)
+            self.forget_text(path, by)
             if not tracked.open and not os.path.lexists(path):
                 self._forget_file(tracked)
             self._end_closed()
             self._update_watcher()
 
-    def retrace(self, path: str, by: str = "editor") -> None:
+    def retrace(self, path: str, by: str = EDITOR) -> None:
         """Trace `path` again though it has not changed; open it if it is not open."""
         tracked = self._tracked.get(path)
         if tracked is None:
@@ -284,7 +405,7 @@ class Daemon:
 
     def _request_generation(self, tracked: Tracked, force: bool = False) -> bool:
         """Start a generation, unless the file is unchanged and `force` is false."""
-        source = read_source(tracked.path)
+        source = self._unsaved.source(tracked.path) or read_source(tracked.path)
         if source is None:
             # An editor that saves by renaming leaves a moment without the file; the rename is reported next.
             source = make_missing_source(tracked.source) if force else tracked.source
@@ -295,7 +416,8 @@ class Daemon:
             tracked.freshness.settle()
         if tracked.later is not None:
             tracked.later.cancel()
-        self._interrupt_generation(tracked, "a newer save came")
+        drop_following(tracked)
+        self._interrupt_generation(tracked, "a newer text came")
         self.passes.interrupt(tracked.path)
         self.verilog.interrupt(tracked.path)
         self._end_closed()
@@ -334,8 +456,11 @@ class Daemon:
             _log.exception("tracing %s", tracked.path)
             generation.fail_inside(error)
 
-    def _ask_for_dependencies(self, tracked: Tracked, paths: Sequence[str]) -> None:
-        """Trace a file again because something changed at these paths; its shown results are stale from now on."""
+    def _ask_for_dependencies(self, tracked: Tracked, paths: Sequence[str], *, typed: bool = False) -> None:
+        """Trace a file again because something changed at these paths; its shown results are stale from now on.
+
+        typed: a person changed them, not a program.
+        """
         status = tracked.status
         if status is None or status.state in ("queued", "starting"):
             return  # its child has not read anything yet
@@ -343,7 +468,7 @@ class Daemon:
         log_event("dependency", path=name, changed=[path_in_log(path, tracked.folder) for path in paths[:_TOLD]])
         self._mark_stale(tracked)
         just_ended = time.monotonic() < tracked.asked_at + status.seconds + _ECHO_SECONDS
-        pause = tracked.freshness.pause(paths, tracing=not status.ended or just_ended)
+        pause = 0.0 if typed else tracked.freshness.pause(paths, tracing=not status.ended or just_ended)
         if not pause:
             self._request_generation(tracked, force=True)
             return
@@ -433,6 +558,7 @@ class Daemon:
         self._interrupt_generation(tracked, "the file is gone")
         self.passes.interrupt(tracked.path)
         self.verilog.interrupt(tracked.path)
+        drop_following(tracked)
         tracked.ended.set()
         if tracked.worker is not None:
             self._retire_worker(tracked.worker)

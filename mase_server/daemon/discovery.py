@@ -1,4 +1,8 @@
-"""Decide from the syntax tree alone whether a file defines or builds an nn.Module. No code of the file runs."""
+"""Decide from the syntax tree alone whether a file defines or builds an nn.Module. No code of the file runs.
+
+The same look tells which code would run if the file were imported, so that a text that somebody is typing runs no
+statement that was not saved, see `tell_module_code`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import ast
 import asyncio
 import builtins
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -56,7 +61,8 @@ async def run_elsewhere(module: str, function: str, data: bytes) -> bytes:
     return found
 
 
-_BIG = 8 << 10
+#: Texts of at least so many bytes are looked at in a thread: a few milliseconds would be a long turn of the loop.
+_BIG = 2 << 10
 _CACHED = 256
 _COMMENT = re.compile(rb"#\s*mase\s*(\[[^\]]*\])?:")
 _MODULE_BASES = frozenset({"Module", "LightningModule", "PreTrainedModel", "GraphModule"})
@@ -69,10 +75,15 @@ _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "ligh
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """The result of looking at the syntax tree: is there a model? `problem`: why it is not valid Python, or None."""
+    """The result of looking at the syntax tree: is there a model? `problem`: why it is not valid Python, or None.
+
+    broken: the number of cells of a notebook that are not valid Python.  module_code: a hash of `tell_module_code`.
+    """
 
     has_model: bool
     problem: Problem | None = None
+    broken: int = 0
+    module_code: str = ""
 
 
 class Discoverer:
@@ -99,7 +110,7 @@ async def _discover_without_blocking(path: str, source: bytes) -> Discovery:
         with contextlib.suppress(ElsewhereError):
             asked = os.fsencode(path) + b"\0" + source
             told = json.loads(await run_elsewhere(__name__, "discovered", asked))
-            return Discovery(told["has_model"], Problem(**told["problem"]) if told["problem"] else None)
+            return Discovery(**told | {"problem": Problem(**told["problem"]) if told["problem"] else None})
     return await asyncio.to_thread(discover_model, path, source)
 
 
@@ -111,9 +122,11 @@ def discovered(asked: bytes) -> bytes:
 
 def discover_model(path: str, source: bytes) -> Discovery:
     """Parse `source`. A syntax error is a Problem at its place, except in a notebook, whose other cells still run."""
+    broken = 0
     if notebooks.is_notebook(path):
         if not notebooks.is_script(source):
             return Discovery(False, Problem(path, 1, 0, 2, 0, "error", "not-text", _NO_NOTEBOOK))
+        broken = sum(1 for _ in notebooks.cell_errors(source.decode()))
         source = notebooks.runnable_python(source.decode()).encode()
     try:
         with warnings.catch_warnings():
@@ -128,7 +141,8 @@ def discover_model(path: str, source: bytes) -> Discovery:
         return Discovery(
             False, _find_text_problem(path, source) or Problem(path, 1, 0, 2, 0, "error", "syntax-error", text)
         )
-    return Discovery(_has_mase_comment(source) or _File(tree).has_model())
+    has_model = _has_mase_comment(source) or _File(tree).has_model()
+    return Discovery(has_model, None, broken, hashlib.sha256(tell_module_code(tree).encode()).hexdigest())
 
 
 def _find_text_problem(path: str, source: bytes) -> Problem | None:
@@ -247,3 +261,80 @@ def _is_module_class(origin: str) -> bool:
     if names[-1] in _MODULE_BASES:
         return True
     return names[0] in _LIBRARIES and (origin.startswith("torch.nn.") or _HUGGING_FACE.match(names[-1]) is not None)
+
+
+# The code of a file that runs when it is imported, or started: what no text runs while it is being typed.
+#
+# A function's body does not run then, and neither does what cannot do anything: a class or a function without
+# decorators whose bases, default values and annotations are made of names and constants, and an assignment of such a
+# value in a class. So these can be typed, renamed and moved. All other statements can do something, and count.
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_INERT = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp,
+    ast.BinOp, ast.Starred, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.arguments, ast.arg,
+)  # fmt: skip
+
+
+def tell_module_code(tree: ast.Module) -> str:
+    """The code of a file that runs when it is imported, as a text that is the same for the same code."""
+    return "\n".join(_iterate_running_code(tree.body, in_class=False))
+
+
+def _iterate_running_code(body: list[ast.stmt], *, in_class: bool) -> Iterator[str]:
+    for node in body:
+        if isinstance(node, _Function):
+            if node.decorator_list or not _is_inert(node.args) or not (node.returns is None or _is_inert(node.returns)):
+                yield f"def {node.name}: {_dump(*node.decorator_list, node.args, node.returns)}"
+        elif isinstance(node, ast.ClassDef):
+            if node.decorator_list or not all(map(_is_inert, (*node.bases, *node.keywords))):
+                yield f"class {node.name}: {_dump(*node.decorator_list, *node.bases, *node.keywords)}"
+            yield from _iterate_running_code(node.body, in_class=True)
+        elif not (isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))):
+            inner = [(name, part) for name, part in ast.iter_fields(node) if _holds_statements(part)]
+            if inner:
+                kept = {name for name, _ in inner}
+                yield type(node).__name__ + _dump(*(part for name, part in ast.iter_fields(node) if name not in kept))
+                for name, part in inner:
+                    yield name
+                    yield from _iterate_parts(part, in_class=in_class)
+            elif not (in_class and isinstance(node, ast.Assign | ast.AnnAssign) and _is_inert_assignment(node)):
+                yield _dump(node)
+
+
+def _iterate_parts(parts: list[ast.AST], *, in_class: bool) -> Iterator[str]:
+    """The running code of a compound statement's block, or of its handlers or cases."""
+    for part in parts:
+        if isinstance(part, ast.stmt):
+            yield from _iterate_running_code([part], in_class=in_class)
+            continue
+        yield _dump(*(field for name, field in ast.iter_fields(part) if name != "body"))
+        yield from _iterate_running_code(part.body, in_class=in_class)  # type: ignore[attr-defined]
+
+
+def _holds_statements(part: object) -> bool:
+    return isinstance(part, list) and any(
+        isinstance(each, ast.stmt | ast.ExceptHandler | ast.match_case) for each in part
+    )
+
+
+def _is_inert_assignment(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    annotation = [node.annotation] if isinstance(node, ast.AnnAssign) else []
+    values = [] if node.value is None else [node.value]
+    return all(isinstance(each, ast.Name) for each in targets) and all(map(_is_inert, (*annotation, *values)))
+
+
+def _is_inert(node: ast.AST) -> bool:
+    """Is an expression made of names and constants only, so that computing it does nothing else?"""
+    return all(isinstance(each, _INERT) for each in ast.walk(node))
+
+
+def _dump(*parts: object) -> str:
+    return " ".join(
+        ast.dump(each) if isinstance(each, ast.AST) else repr(each) for part in parts for each in _listed(part)
+    )
+
+
+def _listed(part: object) -> list[object]:
+    return part if isinstance(part, list) else [part]

@@ -33,6 +33,7 @@ from mase_server.daemon.tracked import (
     make_unreadable_problem,
 )
 from mase_server.daemon.trials import PickedSets
+from mase_server.daemon.unsaved import Unsaved
 from mase_server.daemon.verilog import Verilog
 from mase_server.protocol.request import EVERY, TraceOptions, TraceRequest
 from mase_server.protocol.snapshot import Payload, Problem
@@ -42,6 +43,10 @@ from mase_server.telemetry.records import log_event, path_in_log
 
 _PREPARE_OFF_LOOP = 4000
 _REREADS = 3
+#: Seconds of silence after which passes are measured and Verilog is emitted for a text that is not saved.
+SILENCE = 1.0
+#: Seconds for which the first errors of a text that is being typed wait for the next key, which usually mends them.
+HOLD = 0.3
 
 _NO_MODEL = "Nothing here defines or builds an nn.Module. A comment `# mase: NAME: TYPE[SIZE, ...]` traces it anyway."
 _LIBRARY = "An installed package's file: its shapes come from the models that use it."
@@ -68,6 +73,7 @@ class Services:
     passes: Passes
     verilog: Verilog
     picked: PickedSets
+    unsaved: Unsaved
 
 
 class Generation:
@@ -78,6 +84,8 @@ class Generation:
         self._tracked = tracked
         self._number = tracked.generation
         self._source = tracked.source
+        #: The texts that stand in for files in this trace.
+        self._texts: dict[str, bytes] = {}
         self._settings = services.settings_of(tracked.folder)
         self._pipelines = services.passes.asked(tracked.path)
         self._shown = False
@@ -153,6 +161,9 @@ class Generation:
 
     def _make_request(self, crowded: bool) -> TraceRequest:
         tracked = self._tracked
+        self._texts = self._services.unsaved.texts_for(tracked.path, tracked.folder)
+        if self._source.unsaved:
+            self._texts[tracked.path] = self._source.data
         return TraceRequest(
             path=tracked.path,
             folder=tracked.folder,
@@ -166,6 +177,7 @@ class Generation:
             seconds=self._settings.time_limit,
             name=tracked.request,
             gently=crowded,
+            texts=self._texts,
         )
 
     def _make_options(self) -> TraceOptions:
@@ -194,7 +206,7 @@ class Generation:
             self._mismatch = True  # the file changed between our reading and the child's: a newer save is on its way
             return
         snapshot = GraphSnapshot(payload)
-        if snapshot.size < _PREPARE_OFF_LOOP and self._swap is None:
+        if snapshot.size < _PREPARE_OFF_LOOP and self._swap is None and not self._breaks_typing(snapshot):
             self._show_snapshot(snapshot)
         else:
             self._swap = asyncio.create_task(self._show_later(snapshot, self._swap))
@@ -202,8 +214,16 @@ class Generation:
     async def _show_later(self, snapshot: GraphSnapshot, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await before
+        elif self._breaks_typing(snapshot):
+            await asyncio.sleep(HOLD)
         self._show_snapshot(await asyncio.to_thread(snapshot.prepare))
         gc.freeze()  # many objects, all in use: scanning them would block the event loop
+
+    def _breaks_typing(self, snapshot: GraphSnapshot) -> bool:
+        """Would it take hints away because a text that is being typed has errors, and the last one had none?"""
+        entry = self._services.store.entry(self._tracked.path)
+        fine = entry.shown is not None and not any(one.severity == "error" for one in entry.problems)
+        return self._source.unsaved and fine and any(one.severity == "error" for one in snapshot.problems)
 
     def _show_snapshot(self, snapshot: GraphSnapshot) -> None:
         tracked = self._tracked
@@ -221,8 +241,15 @@ class Generation:
             self._shown = True
         else:
             entry = Entry(tracked.path, self._source.sha256, old.shown, True, snapshot.problems)
-        self._put(entry)
+        self._put(replace(entry, unsaved=self._list_unsaved(snapshot)))
         self._services.on_snapshot(tracked, snapshot)
+
+    def _list_unsaved(self, snapshot: GraphSnapshot | None = None) -> frozenset[str]:
+        """The files whose text in this trace is not saved, and that a snapshot read."""
+        read = {self._tracked.path} | (snapshot.read if snapshot is not None else set())
+        texts = {path: text for path, text in self._texts.items() if path in read}
+        own = {self._tracked.path: self._source.data} if self._source.unsaved else {}
+        return self._services.unsaved.unsaved_among(texts | own)
 
     def _finish(self, outcome: Outcome, worker: TraceWorker) -> bool:
         tracked, entry = self._tracked, self._services.store.entry(self._tracked.path)
@@ -234,7 +261,10 @@ class Generation:
             self._services.on_mismatch(tracked)
             return False
         if outcome.state == "crashed":
-            tracked.crashes.append(time.monotonic())
+            if self._source.unsaved:
+                tracked.typed_crashes += 1
+            else:
+                tracked.crashes.append(time.monotonic())
         if self._shown and outcome.state != "crashed":
             if tracked.worker is not None:
                 self._services.in_background(tracked.worker)
@@ -245,12 +275,19 @@ class Generation:
             tracked.source = replace(tracked.source, unreadable=outcome.problems[0].message)
         if outcome.problems:
             shown = entry.problems if entry.sha256 == self._source.sha256 and self._shown else ()
-            self._put(replace(entry, sha256=self._source.sha256, stale=not self._shown and entry.shown is not None,
-                              problems=(*shown, *outcome.problems)))  # fmt: skip
+            self._put(
+                replace(
+                    entry,
+                    sha256=self._source.sha256,
+                    stale=not self._shown and entry.shown is not None,
+                    problems=(*shown, *outcome.problems),
+                    unsaved=entry.unsaved if self._shown else self._list_unsaved(),
+                )
+            )
         self._report_state(*self._end_state(outcome))
         if tracked.worker is worker:
-            self._services.passes.traced(tracked.path)
-            self._services.verilog.traced(tracked.path)
+            after = SILENCE if self._services.store.entry(tracked.path).unsaved else 0.0
+            follow_trace(self._services, tracked, after)
         return tracked.worker is worker
 
     def _end_state(self, outcome: Outcome) -> tuple[str, str]:
@@ -271,7 +308,8 @@ class Generation:
         """End without a trace: the shown results stay, marked stale if they belong to another content."""
         entry = self._services.store.entry(self._tracked.path)
         stale = entry.shown is not None and (entry.stale or entry.shown.sha256 != self._source.sha256)
-        self._end_without(replace(entry, sha256=self._source.sha256, stale=stale, problems=problems), state, message)
+        now = replace(entry, sha256=self._source.sha256, stale=stale, problems=problems, unsaved=self._list_unsaved())
+        self._end_without(now, state, message)
 
     def _end_without(self, entry: Entry, state: str, message: str) -> None:
         if entry != self._services.store.entry(entry.path):
@@ -294,6 +332,24 @@ class Generation:
         report_status(self._services, self._tracked, state, message)
 
 
+def follow_trace(services: Services, tracked: Tracked, seconds: float = 0.0) -> None:
+    """Have passes measured and Verilog emitted for a file's newest trace, after so many seconds of silence."""
+    drop_following(tracked)
+    if seconds:
+        tracked.following = asyncio.get_running_loop().call_later(seconds, follow_trace, services, tracked)
+    else:
+        services.passes.traced(tracked.path)
+        services.verilog.traced(tracked.path)
+
+
+def drop_following(tracked: Tracked) -> bool:
+    """Forget the work that was to follow a trace; returns whether there was any."""
+    waiting, tracked.following = tracked.following, None
+    if waiting is not None:
+        waiting.cancel()
+    return waiting is not None
+
+
 def report_status(services: Services, tracked: Tracked, state: str, message: str = "") -> None:
     """Report a state of the newest generation of a file."""
     entry = services.store.entry(tracked.path)
@@ -304,7 +360,7 @@ def report_status(services: Services, tracked: Tracked, state: str, message: str
     models, unshown = (tuple(one["name"] for one in found["models"]), tuple(found["unshown"])) if found else ((), ())
     status = Status(
         tracked.path, state, tracked.generation, sha256, shown, entry.stale, tracked.live, seconds, message, models,
-        unshown,
+        unshown, tracked.source.unsaved or bool(entry.unsaved),
     )  # fmt: skip
     tracked.status = status
     if status.ended:

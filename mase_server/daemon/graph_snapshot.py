@@ -411,6 +411,11 @@ class GraphSnapshot:
         index = self.files.get(path)
         return None if index is None else self.payload["files"][index]["sha256"]
 
+    def read_text_of(self, path: str) -> str | None:
+        """The hash of a file that the trace read, whether or not anything of it is shown."""
+        read = (seen for kind, read, seen in self.payload["dependencies"] or () if kind == "content" and read == path)
+        return self.sha256_of(path) or next(filter(None, map(str, read)), None)
+
     def is_library(self, path: str) -> bool:
         """Is `path` a file outside the workspace in this trace?"""
         index = self.files.get(path)

@@ -26,7 +26,8 @@ class Status:
     sha256: of the requested content.  shown_sha256: of the content whose hints are shown.  live: its child still holds
     the graphs.  seconds: since the generation was requested.  generation: counts the requested texts.
     stale: the shown results were traced from an older text.  models: names of the newest text's models that are shown.
-    unshown: its models that are not, each with the reason.
+    unshown: its models that are not, each with the reason.  unsaved: is what is shown, or is
+    being traced, of a text that is not saved?
     """
 
     path: str
@@ -40,6 +41,7 @@ class Status:
     message: str
     models: tuple[str, ...] = ()
     unshown: tuple[UnshownModel, ...] = ()
+    unsaved: bool = False
 
     def to_wire(self) -> answers.Status:
         """As a map of plain values, under the names of the fields."""
@@ -51,6 +53,7 @@ class Status:
             "state": self.state, "generation": self.generation, "sha256": self.sha256,
             "shown_sha256": self.shown_sha256, "stale": self.stale, "live": self.live, "seconds": self.seconds,
             "message": self.message, "models": list(self.models), "unshown": list(self.unshown),
+            "unsaved": self.unsaved,
         }  # fmt: skip
 
     @property

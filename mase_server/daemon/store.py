@@ -6,7 +6,7 @@ A picked root filters hints only; a hover always lists every model.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +33,17 @@ __all__ = ["Entry", "FileView", "GraphSnapshot", "ModelView", "NodeView", "PartV
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One model file. `problems` and `sha256` are of the newest trace; `shown` may be older: then `stale`."""
+    """One model file. `problems` and `sha256` are of the newest trace; `shown` may be older: then `stale`.
+
+    unsaved: the files whose text was traced and is not saved yet.
+    """
 
     path: str
     sha256: str = ""
     shown: GraphSnapshot | None = None
     stale: bool = False
     problems: tuple[Problem, ...] = ()
+    unsaved: frozenset[str] = frozenset()
 
     @property
     def told(self) -> tuple[Problem, ...]:
@@ -69,6 +73,8 @@ class FileView:
         self.sha256 = sha256
         self.problems_sha256 = problems_sha256
         self.stale = any(entry.stale for entry in entries)
+        #: Was any of it traced from a text that is not saved yet?
+        self.unsaved = any(entry.unsaved for entry in entries)
         self.picked = picked
         self._entries = entries
         shown = [entry.shown for entry in entries if entry.shown is not None]
@@ -127,9 +133,9 @@ class FileView:
             unique.setdefault((problem.line, problem.column, problem.code, problem.message), problem)
         return list(unique.values())
 
-    def depends_on(self, paths: Set[str]) -> bool:
-        """Was one of these files read by a trace that these results come from?"""
-        return any(not paths.isdisjoint(snapshot.read) for snapshot in self._snapshots)
+    def texts_of(self, path: str) -> frozenset[str]:
+        """The hashes of the texts of a file that these results come from."""
+        return frozenset(sha for one in self._snapshots if (sha := one.read_text_of(path)) is not None)
 
     def _indices(self) -> list[FileIndex]:
         indices = (snapshot.index(self.path) for snapshot in self._snapshots)

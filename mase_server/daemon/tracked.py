@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from mase_server import notebooks, reading
 from mase_server.daemon.status import Status
 from mase_server.daemon.supervisor import TraceWorker
-from mase_server.dependencies import MOST, Dependency, Kind, is_transient, look_at_dependency
+from mase_server.dependencies import MOST, Dependency, Kind, Seen, is_transient, look_at_dependency
 from mase_server.protocol.request import TraceOptions
 from mase_server.protocol.snapshot import Problem
 
@@ -30,11 +30,12 @@ _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The bytes of a file and their sha256. unreadable: why there are none, else ""."""
+    """The bytes of a file and their sha256. unreadable: why there are none, else "".  unsaved: are they not on disk?"""
 
     data: bytes
     sha256: str
     unreadable: str = ""
+    unsaved: bool = False
 
     def is_as(self, other: Source) -> bool:
         """Is it the same content, or unreadable for the same reason?"""
@@ -50,6 +51,11 @@ def read_source(path: str) -> Source | None:
     except OSError:
         return None
     return Source(data, hashlib.sha256(data).hexdigest())
+
+
+def make_unsaved_source(data: bytes) -> Source:
+    """The source for a text that a client holds."""
+    return Source(data, hashlib.sha256(data).hexdigest(), unsaved=True)
 
 
 def make_missing_source(before: Source) -> Source:
@@ -84,9 +90,13 @@ _ORDER: Sequence[Kind] = ("content", "size", "listing", "modules", "presence")
 
 
 class Freshness:
-    """The dependencies of one file's newest trace, and how often they changed lately."""
+    """The dependencies of one file's newest trace, and how often they changed lately.
 
-    def __init__(self) -> None:
+    look: looks at a dependency now; it also gets what was seen before.
+    """
+
+    def __init__(self, look: Callable[[Kind, str, Seen], Seen] = look_at_dependency) -> None:
+        self._look = look
         self._known: dict[_Key, Dependency] = {}
         self._environment: dict[_Key, Dependency] = {}
         self._restless: Counter[str] = Counter()
@@ -123,7 +133,7 @@ class Freshness:
         """The dependencies (None: of all) that have changed; later calls compare with the present state."""
         found = []
         for one in list((self._environment | self._known).values()) if dependencies is None else dependencies:
-            if (now := look_at_dependency(one.kind, one.path, one.seen)) != one.seen:
+            if (now := self._look(one.kind, one.path, one.seen)) != one.seen:
                 found.append(one)
                 for known in (self._known, self._environment):
                     if (one.kind, one.path) in known:
@@ -199,7 +209,9 @@ class Tracked:
 
     openers: the clients that have it open: the editor, connections of other tools.  interpreter: the one that traced
     it last, "" before.  request: the one that asked for the newest generation, see `telemetry.records`.  later: a timer
-    that traces it again after a pause.
+    that traces it again after a pause.  following: a timer after which work follows the text that was typed.
+    module_code: of the last saved text that parsed, see `daemon.discovery`.  typed_crashes: the number of traces of
+    unsaved text that crashed since the last save.
     """
 
     path: str
@@ -217,6 +229,9 @@ class Tracked:
     instrument: tuple[str, ...] = ()
     freshness: Freshness = field(default_factory=Freshness)
     later: asyncio.TimerHandle | None = None
+    following: asyncio.TimerHandle | None = None
+    module_code: str | None = None
+    typed_crashes: int = 0
     fit: bytes | None = None
     used_at: float = 0.0
     rereads: int = 0

@@ -39,7 +39,7 @@ class Trial:
 
 
 async def run_trial(services: Services, tracked: Tracked, options: TraceOptions) -> Trial:
-    """Trace a file as it is on disk in a separate child; the child ends with the trial or with its cancellation."""
+    """Trace a file as it is in a separate child; the child ends with the trial or with its cancellation."""
     settings = services.settings_of(tracked.folder)
     found = list_interpreters(tracked.folder, tracked.path, settings.interpreter, os.environ)
     async with services.slots.turn(""):
@@ -76,6 +76,7 @@ def _make_trial_request(services: Services, tracked: Tracked, options: TraceOpti
         scratch=make_scratch(),
         bytecode_cache=services.bytecode_cache,
         seconds=seconds,
+        texts=services.unsaved.texts_for(tracked.path, tracked.folder),
     )
 
 

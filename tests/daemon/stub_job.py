@@ -17,7 +17,7 @@ EMPTY = {
 
 def trace(request, emit):
     emit({"event": "stage", "stage": "import", "message": request.path})
-    data = Path(request.path).read_bytes()
+    data = request.texts[request.path] if request.path in request.texts else Path(request.path).read_bytes()
     before = set(sys.modules)
     namespace = {"__name__": "__mp_main__", "__file__": request.path, "REQUEST": request}
     sys.path.insert(0, str(Path(request.path).parent))

@@ -136,3 +136,95 @@ def test_the_examples_are_models_and_the_servers_own_files_are_not():
         assert discover_model(str(path), path.read_bytes()).has_model, path
     for path in sorted((root / "mase_server" / "daemon").glob("*.py")):
         assert not discover_model(str(path), path.read_bytes()).has_model, path
+
+
+MODULE = """\
+import os
+from torch import nn
+
+WIDTH = 8
+
+
+def build(width=WIDTH, *, deep=False) -> nn.Module:
+    return Net(width)
+
+
+@nn.jit
+class Net(nn.Module):
+    scale: int = 2
+    table = make()
+
+    def __init__(self, width):
+        self.width = width
+
+
+if __name__ == "__main__":
+    build()
+"""
+#: Edits that change nothing of what runs when the file is imported or started.
+DEFINING = {
+    "a body": ("return Net(width)", "return Net(width * 2)"),
+    "a method's body": ("self.width = width", "self.width = os.remove(width)"),
+    "a new function": ("def build", "def other(x, y=(1, -2), z=WIDTH):\n    os.abort()\n\n\ndef build"),
+    "a function's name and parameters": ("def build(width=WIDTH, *", "def construct(width=3, more=os.sep, *"),
+    "a new class": ("@nn.jit", "class Small(nn.Module):\n    'Small.'\n    size = 3\n\n\n@nn.jit"),
+    "a constant of a class": ("scale: int = 2", "scale: float = 2.5"),
+    "a docstring and comments": ("import os\n", "'About.'\nimport os  # for build\n\n"),
+}
+#: Edits that change it.
+RUNNING = {
+    "an import": ("import os\n", "import os, sys\n"),
+    "a statement": ("WIDTH = 8", "WIDTH = 9"),
+    "a new statement": ("WIDTH = 8", "WIDTH = 8\nos.remove('x')"),
+    "a decorator": ("@nn.jit", "@nn.jit.script"),
+    "a new decorator": ("def build", "@os.register\ndef build"),
+    "a call as a default value": ("deep=False", "deep=os.abort()"),
+    "a call as an annotation": ("-> nn.Module", "-> os.abort()"),
+    "a call in a class": ("table = make()", "table = make(1)"),
+    "a new call in a class": ("scale: int = 2", "scale: int = os.abort()"),
+    "a call as a base": ("class Net(nn.Module)", "class Net(os.base())"),
+    "a class under a decorator": ("class Net(nn.Module)", "class Net(nn.Linear)"),
+    "the program": ("    build()\n", "    build(3)\n"),
+    "a condition": ('if __name__ == "__main__":', "if True:"),
+    "a handler": ('if __name__ == "__main__":\n    build()', "try:\n    build()\nexcept OSError:\n    pass"),
+}
+BLOCKS = """\
+try:
+    import os
+    def f(): return 1
+except ImportError:
+    g(3)
+else:
+    h(4)
+match x:
+    case 5: k(6)
+"""
+
+
+def module_code(source):
+    return discover_model("f.py", source.encode()).module_code
+
+
+@pytest.mark.parametrize(("old", "new"), DEFINING.values(), ids=DEFINING)
+def test_what_only_defines_can_be_typed(old, new):
+    assert old in MODULE
+    assert module_code(MODULE.replace(old, new)) == module_code(MODULE)
+
+
+@pytest.mark.parametrize(("old", "new"), RUNNING.values(), ids=RUNNING)
+def test_what_runs_at_import_is_told_apart(old, new):
+    assert old in MODULE
+    assert module_code(MODULE.replace(old, new)) != module_code(MODULE)
+
+
+def test_code_inside_blocks_of_a_module_is_told_apart_too():
+    assert module_code(BLOCKS) == module_code(BLOCKS.replace("return 1", "return 2"))
+    for old, new in (
+        ("import os", "import sys"),
+        ("ImportError", "OSError"),
+        ("3", "0"),
+        ("4", "0"),
+        ("5", "0"),
+        ("6", "0"),
+    ):
+        assert module_code(BLOCKS) != module_code(BLOCKS.replace(old, new)), old

@@ -8,6 +8,7 @@ from mase_server.daemon.generation import Generation
 from mase_server.daemon.store import Entry, Store
 from mase_server.daemon.supervisor import Outcome
 from mase_server.daemon.tracked import Source, Tracked
+from mase_server.daemon.unsaved import Unsaved
 from mase_server.protocol.snapshot import Problem
 
 
@@ -23,7 +24,11 @@ class Said:
 
 def generation(tracked):
     services = SimpleNamespace(
-        store=Store(), listener=Said(), settings_of=lambda folder: None, passes=SimpleNamespace(asked=lambda path: {})
+        store=Store(),
+        listener=Said(),
+        settings_of=lambda folder: None,
+        passes=SimpleNamespace(asked=lambda path: {}),
+        unsaved=Unsaved(),
     )
     return Generation(services, tracked), services
 

@@ -1,5 +1,6 @@
 """What the functions answer about graphs that are made by hand, against tables worked by hand."""
 
+import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NotRequired, TypedDict
@@ -7,7 +8,7 @@ from typing import NotRequired, TypedDict
 import pytest
 from rpc_answers import checked
 from rpc_payloads import BLOCK
-from rpc_serving import Served
+from rpc_serving import STUB, Served
 
 from mase_server.daemon import api
 from mase_server.daemon.api import API
@@ -267,3 +268,32 @@ async def test_a_simulation_without_a_result_is_answered_as_promised(tmp_path):
     asked = SimpleNamespace(daemon=SimpleNamespace(simulations=SimpleNamespace(simulate=failing)))
     answer = checked("mase/simulate", await api.simulate(asked, {"path": "/w/net.py"}))
     assert (answer["status"], answer["latency"]) == ("failed", 0)
+
+
+async def test_a_text_that_a_client_opens_stands_in_for_the_file_until_it_is_closed(client, served):
+    path = served.write("buffer.py", STUB)
+    typed = STUB + "# typed\n"
+    opened = await client.result("mase/open", path=path, text=typed)
+    assert (opened["state"], opened["unsaved"]) == ("ready", True)
+    assert opened["sha256"] == opened["shown_sha256"] == hashlib.sha256(typed.encode()).hexdigest()
+    again = await client.result("mase/open", path=path, text=typed)
+    assert again["generation"] == opened["generation"], "the same text is not traced again"
+    saved = await client.result("mase/open", path=path)
+    assert (saved["state"], saved["unsaved"]) == ("ready", False)
+    assert saved["sha256"] == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+async def test_a_text_needs_no_file_but_a_folder(client, served):
+    path = str(served.folder / "nowhere.py")
+    opened = await client.result("mase/open", path=path, text=STUB)
+    assert (opened["state"], opened["unsaved"]) == ("ready", True)
+    await client.result("mase/close", path=path)
+    assert path not in [each["path"] for each in (await client.result("mase/files"))["files"]], "nothing is kept of it"
+    assert await client.code("mase/open", path=str(served.folder / "none" / "x.py"), text=STUB) == "not-found"
+
+
+async def test_an_editors_text_is_not_replaced(client, served):
+    path = served.write("edited.py", STUB)
+    served.daemon.opened(path)
+    assert await client.code("mase/open", path=path, text=STUB) == "in-editor"
+    served.daemon.closed(path)

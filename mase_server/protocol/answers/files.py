@@ -29,6 +29,7 @@ class TraceStatus(TypedDict):
     message: str
     models: list[str]
     unshown: list[UnshownModel]
+    unsaved: bool
 
 
 class Status(TraceStatus):
@@ -51,6 +52,7 @@ class FileStatus(TypedDict, total=False):
     message: str
     models: list[str]
     unshown: list[UnshownModel]
+    unsaved: bool
 
 
 class File(TypedDict):
