@@ -156,4 +156,5 @@ async def wait_until_traced(ls: Server, uri: str, feature: str, *, ranged: bool 
 
 async def _wait_for_trace(ls: Server, document: Document) -> None:
     await document.asked.wait()
+    await ls.live.settled(document)
     await ls.daemon.wait(document.path)

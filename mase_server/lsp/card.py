@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INSTANCES = 12
 #: Why a card may be out of date.
 STALE = "stale: the file has changed, and MASE could not trace its present text"
-UNSAVED = "traced from the saved text: code that may change this has been edited since"
+UNSAVED = "traced before the last edits: code that may change this has been edited since"
 _NOUN = {"parameter": "parameter", "binding": "name", "return": "returned value", "expression": "expression"}
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 

@@ -70,7 +70,8 @@ def of_page(ls: Server, page: Page | None) -> list[lsp.Diagnostic]:
     """The problems of a file at their present places, without those on edited lines."""
     if page is None:
         return []
-    placed = ((problem, page.range(problem)) for problem in page.view.problems())
+    problems = ls.live.choose_problems(page.document.path, page.view.problems(), unsaved=page.view.unsaved)
+    placed = ((problem, page.range(problem)) for problem in problems)
     items = [of_problem(ls, problem, place) for problem, place in placed if place is not None]
     return [*items, *_dim_unrun(page)] if ls.settings_of(page.document.path).dim_not_run else items
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -251,6 +251,23 @@ class Document:
         self._find_alignment(shown)
         self.saved = self._follow_text(hashes_of_saved_text(str(self.text)), self.text.lines)
 
+    @property
+    def is_as_saved(self) -> bool:
+        """Is the code that of the saved text?"""
+        return self.saved is not None and not self.saved.changes()
+
+    def follow_unsaved(self, data: bytes, shown: str) -> None:
+        """Follow the present text, whose bytes are to be traced, and keep following the shown one."""
+        self._find_alignment(shown)
+        found = hashes_of_saved_text(str(self.text)) | {hashlib.sha256(data).hexdigest()}
+        if not any(found <= followed.hashes for followed in self.followed):
+            self._follow_text(found, self.text.lines)
+
+    def has_code_of(self, sha256: str) -> bool:
+        """Is the code that of the text with this hash, apart from comments and empty lines? False if it is unknown."""
+        alignment = self._find_alignment(sha256)
+        return alignment is not None and not alignment.changes()
+
     def apply(self, edit: Edit) -> None:
         """Move the lines of the followed texts along with one edit."""
         for alignment in {id(each): each for each in (*(one.alignment for one in self.followed), self.saved)}.values():
@@ -339,6 +356,11 @@ class Documents:
     def edited(self, path: str) -> bool:
         """Has the code of `path` been edited since it was saved?"""
         return any(document.edited for document in self._by_path.get(path, ()))
+
+    def differ(self, path: str, hashes: Iterable[str]) -> bool:
+        """Has the code of `path` been edited since it was saved, so that it is not that of a text with these hashes?"""
+        edited = [document for document in self._by_path.get(path, ()) if document.edited]
+        return any(not all(map(document.has_code_of, hashes)) for document in edited)
 
     def paths(self) -> list[str]:
         """The paths of all open documents."""

@@ -218,7 +218,7 @@ class History:
             )
         elif status.state == "untrusted":
             self._tell_folder(folder, lsp.MessageType.Warning, f"{Path(folder).name}: {status.message}")
-        elif status.ended and status.state != "superseded":
+        elif status.ended and status.state != "superseded" and not status.unsaved:
             self._tell_failures(status)
 
     def tell_file(self, kind: lsp.MessageType, path: str, text: str) -> None:

@@ -142,6 +142,8 @@ async def did_change(ls: Server, params: lsp.DidChangeNotebookDocumentParams) ->
                 _edit_cell_text(ls, notebook, found[1], change)
             found[1].version = content.document.version
     notebook.document.version = params.notebook_document.version
+    if changes is not None:
+        ls.live.edited(notebook.document)
 
 
 def _restructure_cells(ls: Server, notebook: Notebook, told: lsp.NotebookDocumentCellChangeStructure) -> None:
@@ -177,6 +179,7 @@ async def did_save(ls: Server, params: lsp.DidSaveNotebookDocumentParams) -> Non
         view = ls.daemon.store.view(notebook.document.path)
         notebook.document.remember_text(view.sha256 if view else "")
         await asyncio.to_thread(read_ahead, notebook.document.path)
+        ls.live.saved(notebook.document)
         ls.daemon.saved(notebook.document.path)
 
 
@@ -187,6 +190,7 @@ async def did_close(ls: Server, params: lsp.DidCloseNotebookDocumentParams) -> N
         return
     if ls.documents.close(notebook.uri) is not None and ls.documents.get(notebook.document.path) is None:
         ls.daemon.closed(notebook.document.path)
+    ls.live.closed(notebook.document)
     for uri in notebook.published:
         ls.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
     ls.published.discard(notebook.uri)

@@ -45,7 +45,8 @@ class Page:
     """The view of one file. The positions that it returns are those of the present text.
 
     traced: sha256 of the text that the view's positions refer to, "" if unknown.  edited_elsewhere: does the unsaved
-    text of another file that was traced differ from the saved one?
+    text of another file that was traced differ from the traced one?  busy: do keys follow each other, so that a trace
+    of the present text is likely to come?
     """
 
     document: Document
@@ -54,13 +55,16 @@ class Page:
     alignment: Alignment
     encoding: Encoding
     edited_elsewhere: bool = False
+    busy: bool = False
 
     def is_fresh(self, site: SiteView) -> bool:
         """Is what was seen at a site sure to be the same with the present text, saved or not?
 
         It is if no code has changed, or only code further down in the same function, which ran once. Any other change
-        may matter: code is run from everywhere.
+        may matter: code is run from everywhere. Between two keys there is no doubt yet: marks would flicker.
         """
+        if self.busy:
+            return True
         changes = self.alignment.changes()
         if self.edited_elsewhere or not changes:
             return not self.edited_elsewhere

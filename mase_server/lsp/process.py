@@ -31,6 +31,7 @@ from mase_server.lsp.framing import (
     serve_messages,
 )
 from mase_server.lsp.listener import TOLD_EVENTS
+from mase_server.lsp.live import QUIET
 from mase_server.lsp.server import DaemonFactory, Server
 from mase_server.private import is_token, token_of
 from mase_server.rpc.listening import bind_tcp, name_file
@@ -82,12 +83,13 @@ def serve_editor(
     daemon: DaemonFactory | None = None,
     cache_dir: Path | None = None,
     state_dir: Path | None = None,
+    quiet: float = QUIET,
 ) -> NoReturn:
     """Serve one editor, over stdio or at a TCP address, until it sends exit, closes the stream, or dies.
 
     token_file: holds the token that an editor on TCP must send as `initializationOptions.token`; it is created if
     missing. By default, it is in the user's runtime folder and removed when the server ends.
-    log: the level from which on events are logged to standard error.
+    log: the level from which on events are logged to standard error.  quiet: as of `Server`.
     """
     state = state_dir or private.state_dir()
     logs = Logs("editor", log, state, told=TOLD_EVENTS)
@@ -97,7 +99,7 @@ def serve_editor(
     give_back_memory()
 
     async def main() -> int:
-        server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted)
+        server = Server(daemon=daemon or _real_daemon(), cache_dir=cache, state_dir=state, trusted=trusted, quiet=quiet)
         server.logs = logs
         server.tools = Tools(server) if daemon is None else None
         gc.freeze()  # imported objects stay: scanning them took the event loop 20 ms each time

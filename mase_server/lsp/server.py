@@ -35,6 +35,7 @@ from mase_server.lsp.documents import Document, Documents, read_document
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
 from mase_server.lsp.framing import is_big, json_pieces
 from mase_server.lsp.listener import ClientListener
+from mase_server.lsp.live import QUIET, Live
 from mase_server.lsp.notebooks import SYNC, Answers, Notebooks, asked_of, of_cells, to_script
 from mase_server.lsp.page import Page, range_of
 from mase_server.lsp.text import Encoding, choose_encoding
@@ -241,7 +242,16 @@ def _with_transform(model: ModelRecord, transform: Transform | None) -> ShownMod
 class Server(LanguageServer):
     """One editor's server: its documents and settings, and the daemon that traces for it."""
 
-    def __init__(self, *, daemon: DaemonFactory, cache_dir: Path, state_dir: Path, trusted: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        daemon: DaemonFactory,
+        cache_dir: Path,
+        state_dir: Path,
+        trusted: bool = False,
+        quiet: float = QUIET,
+    ) -> None:
+        """quiet: seconds without a key after which problems of unsaved text are shown."""
         super().__init__(
             "mase-server",
             __version__,
@@ -254,6 +264,7 @@ class Server(LanguageServer):
         self.encoding = Encoding.UTF16
         self.folders = Folders(self, state_dir=state_dir, trusted=trusted)
         self.listener = ClientListener(self)
+        self.live = Live(self, quiet)
         self.daemon = daemon(
             self.listener,
             cache_dir=cache_dir,
@@ -305,6 +316,7 @@ class Server(LanguageServer):
         """End every worker, once."""
         if not self.stopped:
             self.stopped = True
+            self.live.stop()
             if self.tools is not None:
                 await self.tools.stop()
             if self.initialized:
@@ -329,11 +341,12 @@ class Server(LanguageServer):
         await process_end(pid)
         self.end(1)
 
-    def spawn(self, work: Awaitable[Any]) -> None:
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         """Run `work` beside the requests; its failure is logged."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_finished)
+        return task
 
     def about(self, params: Sequence[Any]) -> str:
         """The file that a request is about, for the log; "" if none."""
@@ -366,8 +379,12 @@ class Server(LanguageServer):
         alignment = document.alignment(sha256)
         if alignment is None:
             return None
-        edited = {path for path in self.documents.paths() if path != document.path and self.documents.edited(path)}
-        return Page(document, view, sha256, alignment, self.encoding, bool(edited) and view.depends_on(edited))
+        others = (path for path in self.documents.paths() if path != document.path and self.documents.edited(path))
+        elsewhere = any(self.documents.differ(path, view.texts_of(path)) for path in others)
+        busy = self.live.busy
+        if busy and (elsewhere or alignment.changes()):
+            self.live.withheld.add(document.path)
+        return Page(document, view, sha256, alignment, self.encoding, elsewhere, busy)
 
     def models_of(self, path: str) -> dict[str, ShownModel]:
         """The traced models, by title, that use the file `path`; maps as in `snapshot.MODEL_KEYS`.

@@ -32,6 +32,7 @@ async def follow_opened_document(ls: Server, document: Document) -> None:
     if ls.documents.at(document.uri) is document:
         ls.daemon.opened(path)
         document.asked.set()
+        ls.live.opened(document)
         ls.spawn(ls.folders.ask_for_trust(path))
 
 
@@ -44,6 +45,7 @@ async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> Non
         _apply_change(ls, document, change)
     document.version = params.text_document.version
     _tell_other_documents(ls, document)
+    ls.live.edited(document)
 
 
 def _tell_other_documents(ls: Server, document: Document) -> None:
@@ -78,6 +80,7 @@ async def did_save(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
         view = ls.daemon.store.view(path)
         document.remember_text(view.sha256 if view else "")
         document.edited = False
+        ls.live.saved(document)
     ls.daemon.saved(path)
 
 
@@ -88,6 +91,8 @@ async def did_close(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
 
 def _close_document(ls: Server, uri: str) -> None:
     document = ls.documents.close(uri)
+    if document is not None:
+        ls.live.closed(document)
     if document is not None and ls.documents.get(document.path) is None:
         ls.daemon.closed(document.path)
     diagnostics.clear_diagnostics(ls, uri)

@@ -24,7 +24,7 @@ _EXACT = 10_000
 _CLASS = re.compile(r"<class '(?:[^']*\.)?(\w+)'>")
 _OBJECT = re.compile(r"[A-Z]\w*\(.*\)|\{.*\}|<.*>", re.DOTALL)
 _MODULE = re.compile(r"([A-Z]\w*)\(\n")
-#: The mark of what was traced from the saved text while the present one differs.
+#: The mark of what was traced from an earlier text than the present one.
 OLDER = "~"
 NAMES = frozenset({"parameter", "binding", "return"})
 EXPRESSIONS = NAMES | {"expression"}

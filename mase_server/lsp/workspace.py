@@ -33,7 +33,10 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of one workspace folder: those for the daemon, and those for display."""
+    """The settings of one workspace folder: those for the daemon, and those for display.
+
+    update_delay: milliseconds.
+    """
 
     daemon: FolderSettings = field(default_factory=FolderSettings)
     expressions: bool = False
@@ -41,6 +44,9 @@ class Settings:
     hint_detail: str = "dtype"
     dim_not_run: bool = False
     log_level: str = "warning"
+    update: str = "onType"
+    update_delay: float = 80.0
+    update_runs_module: bool = False
 
 
 def _read_boolean(value: Any) -> bool:
@@ -124,6 +130,9 @@ SETTINGS = (
     Setting("hints.position", "hint_position", _read_one_of("name", "line"), part="shown"),
     Setting("hints.detail", "hint_detail", _read_one_of("shape", "dtype", "everything"), part="shown"),
     Setting("dimNotRun", "dim_not_run", _read_boolean, part="shown"),
+    Setting("update", "update", _read_one_of("onType", "onSave"), part="shown"),
+    Setting("updateDelay", "update_delay", _read_positive_number, part="shown"),
+    Setting("updateRunsModule", "update_runs_module", _read_boolean, part="shown"),
     Setting("log.level", "log_level", _read_one_of(*LEVELS), part="shown"),
     Setting("verilog.precision", "precision", _read_format, part="build"),
     Setting("verilog.data", "data", _read_text_value, part="build"),

@@ -100,13 +100,14 @@ def _format_or_set(value: Any) -> str:
     return str(value) if re.fullmatch(r"fixed\(\d{1,3}, ?\d{1,3}\)", str(value)) else "set"
 
 
-_WORDS = frozenset({"debug", "info", "warning", "error", "off", "messages", "verbose"})
+_WORDS = frozenset({"debug", "info", "warning", "error", "off", "messages", "verbose", "onType", "onSave"})
 #: Settings with texts, and how each is described; a text not listed here is described as "set".
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "interpreter": _end_of_path,
     "server.command": _describe_command,
     "inputs": _count_entries,
     "pipelines": _count_entries,
+    "update": _known_word_or_set,
     "log.level": _known_word_or_set,
     "trace.server": _known_word_or_set,
     "verilog.precision": _format_or_set,

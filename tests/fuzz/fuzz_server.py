@@ -54,7 +54,7 @@ class Server:
     def shake_hands(self) -> None:
         """Initialize it."""
         folders = [{"uri": each.as_uri(), "name": each.name} for each in (self.folder, self.other)]
-        options = {"trusted": True, "interpreter": sys.executable, "limits.seconds": 120}
+        options = {"trusted": True, "interpreter": sys.executable, "limits.seconds": 120, "update": "onSave"}
         params = {"processId": os.getpid(), "capabilities": STYLES[self.style], "rootUri": folders[0]["uri"],
                   "workspaceFolders": folders, "initializationOptions": options}  # fmt: skip
         told = self.wire.result("initialize", params)

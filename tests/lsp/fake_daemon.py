@@ -157,6 +157,8 @@ class FakeDaemon:
         self.generation: dict[str, int] = {}
         self.traced: dict[str, str] = {}
         self.ends: dict[str, asyncio.Future] = {}
+        #: Texts that stand in for files, see `FollowingDaemon`.
+        self.unsaved: dict[str, str] = {}
 
     async def start(self):
         pass
@@ -172,6 +174,16 @@ class FakeDaemon:
 
     def saved(self, path):
         self._trace(path)
+
+    def typing(self, path):
+        pass
+
+    async def typed(self, path, text, *, runs_module=False):
+        """Nothing of this one follows typing: every text waits for its save."""
+        return False
+
+    def forget_text(self, path, by=None):
+        self.unsaved.pop(path, None)
 
     def closed(self, path):
         self.generation.pop(path, None)
@@ -196,7 +208,7 @@ class FakeDaemon:
         return await asyncio.shield(self.ends[path])
 
     def _trace(self, path):
-        text = notebooks.read_traced_bytes(path).decode()
+        text = self.unsaved.get(path) or notebooks.read_traced_bytes(path).decode()
         if self.traced.get(path) == text:
             return
         self.generation[path] = self.generation.get(path, 0) + 1
@@ -221,7 +233,8 @@ class FakeDaemon:
         try:
             traced = GraphSnapshot(payload_of(path, text, self.generation.get(path, 0)))
             snapshot = self.verilog.adopt(self.passes.adopt(traced))
-            entry = Entry(path, sha256, snapshot, False, snapshot.problems)
+            unsaved = frozenset({path} & self.unsaved.keys())
+            entry = Entry(path, sha256, snapshot, False, snapshot.problems, unsaved)
         except SyntaxError as error:
             end = error.offset or 1
             problem = Problem(path, error.lineno, end - 1, error.lineno, end, "error", "syntax-error", error.msg)
@@ -244,3 +257,20 @@ class FakeDaemon:
         status = Status(path, state, self.generation.get(path, 0), sha256, shown, entry.stale, True, 0.0, message)
         self.listener.status_changed(status)
         return status
+
+
+class FollowingDaemon(FakeDaemon):
+    """The same, but every text that parses is traced as it is typed."""
+
+    async def typed(self, path, text, *, runs_module=False):
+        try:
+            ast.parse(text)
+        except SyntaxError:
+            return False
+        self.unsaved[path] = text.decode()
+        self._trace(path)
+        return True
+
+    def forget_text(self, path, by=None):
+        if self.unsaved.pop(path, None) is not None:
+            self.retrace(path)

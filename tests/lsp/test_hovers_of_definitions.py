@@ -57,7 +57,7 @@ async def card(tmp_path, monkeypatch):
     """Opens a text, and returns a function from the code before and at the cursor to the hover there."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    options = {"trusted": True, "interpreter": sys.executable}
+    options = {"trusted": True, "interpreter": sys.executable, "update": "onSave"}
     editor = Editor(tmp_path, can=capabilities(progress=True), options=options)
     await editor.start(*SERVER)
     path = tmp_path / "net.py"
@@ -109,4 +109,4 @@ async def test_what_did_not_run_and_what_was_edited_keep_their_own_answers(card)
     row = NET.split("\n").index("    def forward(self, x, scale=1.0):")
     card.editor.change(card.path, (row, 32, row, 33, "2"))
     assert await card("class Block", "def forward", edited) == ""
-    assert "saved text" in await card("class Net", "def forward", edited)
+    assert "before the last edits" in await card("class Net", "def forward", edited)

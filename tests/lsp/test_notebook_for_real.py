@@ -109,3 +109,27 @@ async def test_cells_show_what_running_them_gives_and_follow_every_save(editor):
     notebook.save()
     assert await editor.end_state(notebook) == "ready"
     assert (await editor.hints(net))[7, 14] == ": f32[B, 8, 12, 12]"
+
+
+async def test_cells_have_the_shapes_of_what_is_typed_in_them(editor):
+    """Functions and classes follow; a cell that does not parse waits."""
+    (editor.folder / "layers.py").write_text("WIDTH = 6\n")
+    notebook = Notebook(editor, editor.folder / "digits.ipynb", IMPORTS, NET, "net = Net(WIDTH)", USE)
+    _, net, _, use = notebook.cells
+    notebook.open()
+    assert await editor.end_state(notebook) == "ready"
+    notebook.retype(net, "hidden.flatten(1)", "hidden.flatten(1")
+    while "~" not in "".join((await editor.hints(use)).values()):
+        pass  # the keys have not paused yet
+    notebook.retype(net, "hidden.flatten(1", "(hidden * 2).flatten(1)")
+    notebook.retype(net, "(1, width, 5)", "(1, width, 3)")
+    notebook.retype(net, "width * 12 * 12", "width * 13 * 13")
+    ends = ("ready", "failed", "crashed")
+    status = await editor.expect("mase/status", lambda s: s.unsaved and s.state in ends)
+    assert status.state == "ready"
+    assert set((await editor.hints(net)).values()) == {
+        ": f32[B, 1, 28, 28]", ": f32[B, 6, 13, 13]", ": f32[B, 1014]", " -> f32[B, 10]",
+    }  # fmt: skip
+    notebook.save()
+    saved = await editor.expect("mase/status", lambda s: not s.unsaved and s.generation == status.generation)
+    assert saved.state == "ready"

@@ -27,6 +27,17 @@ async def editor(tmp_path, monkeypatch):
         await editor.stop()
 
 
+@pytest.fixture
+async def saving_editor(tmp_path, monkeypatch):
+    """The same editor with the setting that nothing is traced before a save."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    editor = Editor(tmp_path, options={"trusted": True, "interpreter": sys.executable, "update": "onSave"})
+    await editor.start(*SERVER)
+    yield editor
+    await editor.stop()
+
+
 def example(folder, name):
     return Path(shutil.copy(EXAMPLES / name, folder))
 
@@ -278,7 +289,8 @@ class Head(nn.Module):
 """
 
 
-async def test_the_assumed_comment_reproduces_the_trace_and_is_then_no_assumption(editor):
+async def test_the_assumed_comment_reproduces_the_trace_and_is_then_no_assumption(saving_editor):
+    editor = saving_editor
     path = editor.folder / "head.py"
     editor.open(path, ASSUMED)
     assert await editor.end_state(path) == "ready"
@@ -329,7 +341,8 @@ if __name__ == "__main__":
 """
 
 
-async def test_unsaved_code_marks_the_hints_that_depend_on_it_until_it_is_saved_or_undone(editor):
+async def test_unsaved_code_marks_the_hints_that_depend_on_it_until_it_is_saved_or_undone(saving_editor):
+    editor = saving_editor
     (editor.folder / "parts.py").write_text("WIDTH = 8\n")
     path = editor.folder / "net.py"
     editor.open(path, TWO_LINES)
@@ -340,7 +353,7 @@ async def test_unsaved_code_marks_the_hints_that_depend_on_it_until_it_is_saved_
     editor.retype(path, TWO_LINES, edited)
     assert _texts(await editor.hints(path)) == [*shown[:2], " -> ~f32[B]"], "what ran before the edit is as it was"
     line, character = at(edited, "return y.sum(1)", "return ")
-    assert "traced from the saved text" in (await editor.hover(path, line, character)).contents.value
+    assert "traced before the last edits" in (await editor.hover(path, line, character)).contents.value
     commented = TWO_LINES.replace("y = h.relu()", "# positive\n        y = h.relu()")
     editor.retype(path, edited, commented)
     assert _texts(await editor.hints(path)) == shown, "a comment changes nothing"
@@ -352,7 +365,8 @@ async def test_unsaved_code_marks_the_hints_that_depend_on_it_until_it_is_saved_
     assert _texts(await editor.hints(path)) == [text.replace("8]", "9]") for text in shown]
 
 
-async def test_unsaved_code_of_another_file_marks_what_was_traced_with_it(editor):
+async def test_unsaved_code_of_another_file_marks_what_was_traced_with_it(saving_editor):
+    editor = saving_editor
     path, parts = editor.folder / "net.py", editor.folder / "parts.py"
     editor.open(parts, "WIDTH = 8\n")
     editor.open(path, TWO_LINES)
