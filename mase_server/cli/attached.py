@@ -108,19 +108,20 @@ def fetch_report(client: Client, file: Path, everything: bool = False) -> Report
     raise Detached(f"the daemon does not see {file} as it is saved")
 
 
-def report_now(client: Client, file: Path, everything: bool = False) -> Report:
-    """The report of an open file; OSError if the file is gone."""
-    return report_of(file, list(_fetch_pages(client, canonical_path(file), everything)))
+def report_now(client: Client, file: Path, everything: bool = False, text: bytes | None = None) -> Report:
+    """The report of an open file; OSError if the file is gone. text: what was opened in place of it."""
+    return report_of(file, list(_fetch_pages(client, canonical_path(file), everything)), text)
 
 
-def open_file(client: Client, path: str) -> None:
+def open_file(client: Client, path: str, text: str | None = None) -> None:
     """Make the daemon open a file and wait for its newest trace; it is asked again after every second without news.
 
-    So a daemon that stops answering is noticed within two seconds, however long the trace takes.
+    So a daemon that stops answering is noticed within two seconds, however long the trace takes.  text: what is traced
+    in place of the file.
     """
     from mase_server.daemon.status import END_STATES
 
-    status = client.call("mase/open", {"path": path, "wait": False})
+    status = client.call("mase/open", {"path": path, "wait": False, **({} if text is None else {"text": text})})
     if status["state"] in END_STATES:
         return
     number = client.call("mase/subscribe", {"topics": ["worker"], "path": path})["subscription"]

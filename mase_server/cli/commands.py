@@ -69,6 +69,10 @@ def options(
 _Files = Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, readable=True, help="Model files.")]
 
 
+#: Stands for standard input among the files.
+_STDIN = Path("-")
+
+
 class Format(StrEnum):
     """The output format of `shapes`."""
 
@@ -78,7 +82,13 @@ class Format(StrEnum):
 
 @app.command()
 def shapes(
-    files: _Files,
+    files: Annotated[
+        list[Path],
+        # A path type of text, because typer looks for a file `-` otherwise.
+        typer.Argument(
+            exists=True, dir_okay=False, readable=True, allow_dash=True, path_type=str, help="Model files; - is stdin."
+        ),
+    ],
     output: Annotated[
         Format, typer.Option("--format", help="Source with hints, or one line of JSON per file.")
     ] = Format.TEXT,
@@ -91,6 +101,9 @@ def shapes(
     named: Annotated[
         str | None, typer.Option("--set", help="A named set of inputs, as in `# mase[small]: ...`.")
     ] = None,
+    stdin_path: Annotated[
+        Path, typer.Option(help="The file that the text from stdin stands in for; it need not exist.")
+    ] = Path("stdin.py"),
 ) -> None:
     """Show every tensor's shape beside the code that makes it.
 
@@ -103,13 +116,24 @@ def shapes(
 
         mase-server shapes --watch net.py
 
+        mase-server shapes - --stdin-path net.py < unsaved.py
+
         mase-server shapes --format json models/*.py | jq '.models[].parameters'
 
     Exit status: 0 shown, 1 errors found, 2 wrong usage.
     """
     from mase_server.cli.showing import Asked, show_reports
 
-    asked = Asked(tuple(files), everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon, named)
+    named_files = [Path(each) for each in files]
+    texts = {stdin_path: sys.stdin.buffer.read()} if _STDIN in named_files and not watching else {}
+    shown = tuple(stdin_path if file == _STDIN else file for file in named_files)
+    asked = Asked(shown, everything, output is Format.JSON, model, tuple(inputs or ()), python, daemon, named, texts)
+    if watching and _STDIN in named_files:
+        say("error: --watch shows files again when they are saved, and standard input is read once", error=True)
+        raise typer.Exit(2)
+    if texts and not stdin_path.parent.is_dir():
+        say(f"error: there is no folder {reveal(str(stdin_path.parent))}", error=True)
+        raise typer.Exit(2)
     if watching:
         from mase_server.cli.watching import watch_files
 

@@ -132,10 +132,14 @@ class Report:
         return bool(self.told["sha256"] == hashlib.sha256(self.source).hexdigest())
 
 
-def report_of(file: Path, pages: Sequence[Traced]) -> Report:
-    """The report of a file from all pages of `mase/traced`; OSError if the file is gone."""
+def report_of(file: Path, pages: Sequence[Traced], text: bytes | None = None) -> Report:
+    """The report of a file from all pages of `mase/traced`; OSError if the file is gone.
+
+    text: what was traced in place of the file.
+    """
     sites = [site for page in pages for site in page["sites"]]
-    return Report(str(file), pages[0]["path"], source_of(file), {**pages[0], "sites": sites})
+    source = source_of(file) if text is None else text
+    return Report(str(file), pages[0]["path"], source, {**pages[0], "sites": sites})
 
 
 def source_of(file: Path) -> bytes:

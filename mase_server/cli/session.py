@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,7 @@ from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import project_of as project_of
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
+from mase_server.daemon.unsaved import EDITOR
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.private import cache_dir, state_dir
@@ -36,13 +37,14 @@ _UNSHOWN = frozenset({"no_model", "no_environment", "crashed", "failed", "supers
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The file to trace, and how to trace it."""
+    """The file to trace, and how to trace it. texts: what is traced in place of a file."""
 
     files: tuple[Path, ...]
     model: str | None = None
     inputs: tuple[str, ...] = ()
     python: str | None = None
     set: str | None = None
+    texts: Mapping[Path, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ async def report_once_traced(daemon: Daemon, file: Path, everything: bool = Fals
     pages = [await call(daemon, "mase/traced", params)]
     while (following := pages[-1]["next"]) is not None:
         pages.append(await call(daemon, "mase/traced", params | {"first": following}))
-    return report_of(file, pages)
+    traced = daemon.file(path)
+    return report_of(file, pages, traced.source.data if traced is not None and traced.source.unsaved else None)
 
 
 async def call(daemon: Daemon, name: str, params: Params) -> Any:
@@ -122,6 +125,8 @@ async def daemon_for(wanted: Wanted, listener: Listener, folder: str | None = No
     # The daemon is not started: it would watch files, but each file is traced once here.
     try:
         for file in wanted.files:
+            if file in wanted.texts:
+                daemon.use_text(canonical_path(file), wanted.texts[file], EDITOR)
             daemon.opened(canonical_path(file), options)
         yield daemon
     finally:

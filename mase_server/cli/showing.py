@@ -9,7 +9,7 @@ import sys
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Asked:
     """The file to show, and how. model, inputs, set, python: given for this command; a daemon has its own.
 
-    daemon: may the command query a running one?
+    daemon: may the command query a running one?  texts: what is shown in place of files that are not read.
     """
 
     files: tuple[Path, ...]
@@ -40,12 +40,13 @@ class Asked:
     python: str | None = None
     daemon: bool = True
     set: str | None = None
+    texts: Mapping[Path, bytes] = field(default_factory=dict)
 
     @property
     def is_plain(self) -> bool:
         """Can a running daemon answer this?"""
         own = self.model, self.python, self.set, *self.inputs
-        return self.daemon and all(each is None for each in own)
+        return self.daemon and not self.texts and all(each is None for each in own)
 
 
 def show_reports(asked: Asked) -> int:
@@ -58,7 +59,7 @@ def show_reports(asked: Asked) -> int:
 
         from mase_server.cli.session import Wanted, trace_files
 
-        wanted = Wanted(missing, asked.model, asked.inputs, asked.python, asked.set)
+        wanted = Wanted(missing, asked.model, asked.inputs, asked.python, asked.set, asked.texts)
         traced = asyncio.run(trace_files(wanted, asked.everything))
         found = found | dict(zip(missing, traced, strict=True))
     told = [found[file] for file in asked.files]

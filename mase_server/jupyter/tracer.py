@@ -1,12 +1,11 @@
 """Trace cells with the workspace's running daemon, or with a daemon of the kernel if no other can.
 
 A cell is traced with the statements of earlier cells that define its names; statements that run for their effect, such
-as training, are left out, because shapes do not depend on them. Its file exists only during the trace.
+as training, are left out, because shapes do not depend on them. No file is written.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -36,8 +35,8 @@ class NotTraced(Exception):
 class Tracer:
     """Traces one text at a time, as a file in the kernel's `folder`, with the kernel's own interpreter.
 
-    The file exists during the trace, so that it finds modules beside the notebook like any program there. It is
-    hidden, and the daemon keeps nothing of it.
+    The text stands in for a file that does not exist, so it finds modules beside the notebook like any program there.
+    The daemon keeps nothing of it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -48,13 +47,9 @@ class Tracer:
 
     def trace(self, source: str) -> Report:
         """Trace a text, which runs as a program, and return the result. NotTraced."""
-        try:
-            return self._of_workspace(source) or self._of_own(source)
-        except OSError as error:
-            raise NotTraced(f"a cell is traced as a file beside the notebook, but {error}") from error
-        finally:
-            with contextlib.suppress(OSError):
-                self._file.unlink(missing_ok=True)
+        if not self._file.parent.is_dir():
+            raise NotTraced(f"a cell is traced as a file of its folder, but there is no folder {self._file.parent}")
+        return self._of_workspace(source) or self._of_own(source)
 
     def close(self) -> None:
         """End its own daemon, if there is one."""
@@ -87,11 +82,9 @@ class Tracer:
 
     def _asked(self, registration: Registration, source: str, patience: float | None = None) -> Report:
         path = str(self._file)
-        self._file.write_text(source, "utf-8")
         with connect_daemon(registration, patience) as client:
-            open_file(client, path)
-            report = report_now(client, self._file)
-            self._file.unlink(missing_ok=True)  # before closing: for a missing file the daemon keeps nothing
+            open_file(client, path, source)
+            report = report_now(client, self._file, text=source.encode("utf-8", "surrogatepass"))
             client.call("mase/close", {"path": path})
             return report
 

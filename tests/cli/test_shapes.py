@@ -1,7 +1,9 @@
 """`mase-server shapes` on real files, traced for real. The expected shapes follow from the layers' definitions."""
 
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -249,3 +251,27 @@ def test_other_ways_to_write_a_file_are_no_mistake(mase, net, content):
     assert (done.returncode, report["problems"]) == (0, [])
     [hidden] = [row for row in report["tensors"] if row["name"] == "h"]
     assert hidden["values"][0]["symbols"] == ["B", "64"]
+
+
+def test_standard_input_is_traced_as_a_file_of_this_folder_that_need_not_exist(mase, net, tmp_path, monkeypatch):
+    (tmp_path / "sizes.py").write_text("WIDTH = 5\n")
+    text = NET.replace("import torch\n", "import torch\nfrom sizes import WIDTH\n", 1)
+    text = text.replace("width=64", "width=WIDTH")
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(text.encode())))
+    done = mase("shapes", "-", "--stdin-path", "net.py", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "h: f32[B, 5] = self.a(x).relu()" in done.stdout
+    assert net.read_text() == NET
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(BROKEN.encode())))
+    [report] = reports(mase("shapes", "--format", "json", "-", cwd=tmp_path))
+    assert report["file"] == "stdin.py"
+    assert [problem["code"] for problem in report["problems"]] == ["shape-mismatch"]
+    assert {path.name for path in tmp_path.glob("*.py")} == {"net.py", "sizes.py"}
+
+
+def test_standard_input_is_read_once_and_in_a_folder_that_exists(mase, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(NET.encode())))
+    done = mase("shapes", "-", "--watch", cwd=tmp_path)
+    assert (done.returncode, "standard input is read once" in done.stderr) == (2, True)
+    done = mase("shapes", "-", "--stdin-path", "none/net.py", cwd=tmp_path)
+    assert (done.returncode, "there is no folder none" in done.stderr) == (2, True)

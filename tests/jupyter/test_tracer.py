@@ -79,9 +79,9 @@ def test_where_nobody_answers_it_is_told_why(asked):
         asked.tracer.trace("x = 1")
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
+def test_a_folder_that_is_gone_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(tracer, "daemon_of", lambda path: WORKSPACE)
-    with pytest.raises(NotTraced, match=r"traced as a file beside the notebook, but .*No such file.*nowhere"):
+    with pytest.raises(NotTraced, match=r"traced as a file of its folder, but there is no folder .*nowhere"):
         Tracer(str(tmp_path / "nowhere")).trace("x = 1")
 
 
