@@ -19,9 +19,11 @@ import { SlowLines } from './slow';
 
 type Look = { icon: string; text: string; color?: 'warning' | 'error' };
 
+const BUSY_ICON = 'loading~spin';
+
 const SERVER_LOOKS: Record<Exclude<ServerState, 'running'>, Look> = {
   stopped: { icon: 'circle-slash', text: 'stopped' },
-  starting: { icon: 'loading~spin', text: 'starting' },
+  starting: { icon: BUSY_ICON, text: 'starting' },
   missing: { icon: 'warning', text: 'no server', color: 'warning' },
   crashed: { icon: 'error', text: 'server crashed', color: 'error' },
   untrusted: { icon: 'shield', text: 'not trusted' },
@@ -31,14 +33,14 @@ const SERVER_LOOKS: Record<Exclude<ServerState, 'running'>, Look> = {
 const BUSY = 'starting'.length;
 
 const TRACE_LOOKS: Record<TraceState, Look> = {
-  queued: { icon: 'loading~spin', text: 'waiting'.padEnd(BUSY, '\u00a0') },
-  starting: { icon: 'loading~spin', text: 'starting' },
-  tracing: { icon: 'loading~spin', text: 'tracing'.padEnd(BUSY, '\u00a0') },
+  queued: { icon: BUSY_ICON, text: 'waiting'.padEnd(BUSY, '\u00a0') },
+  starting: { icon: BUSY_ICON, text: 'starting' },
+  tracing: { icon: BUSY_ICON, text: 'tracing'.padEnd(BUSY, '\u00a0') },
   ready: { icon: 'check', text: 'ready' },
   // An error, or else a warning that explains why nothing can be shown: the word must fit both.
   failed: { icon: 'warning', text: 'problem', color: 'warning' },
   crashed: { icon: 'error', text: 'crashed', color: 'error' },
-  superseded: { icon: 'loading~spin', text: 'waiting'.padEnd(BUSY, '\u00a0') },
+  superseded: { icon: BUSY_ICON, text: 'waiting'.padEnd(BUSY, '\u00a0') },
   untrusted: { icon: 'shield', text: 'not trusted' },
   no_model: { icon: 'dash', text: 'no model' },
   no_environment: { icon: 'warning', text: 'no interpreter', color: 'warning' },
@@ -102,7 +104,9 @@ export class StatusItem implements Disposable {
 
   private traced(status: MaseStatus): void {
     const uri = Uri.parse(status.uri).toString(); // servers and editors escape differently
-    this.traces.set(uri, status);
+    // While somebody types, a trace comes with every pause: the last result stays until the next one is there.
+    const passing = status.unsaved && TRACE_LOOKS[status.state].icon === BUSY_ICON && this.traces.has(uri);
+    if (!passing) this.traces.set(uri, status);
     this.slow.traced(uri, status);
     this.show();
   }
@@ -135,14 +139,15 @@ export class StatusItem implements Disposable {
     const trace = this.traces.get(file.toString());
     const look = this.server !== 'running' ? SERVER_LOOKS[this.server] : trace && lookOf(trace);
     const stale = trace?.stale ? ', older hints' : '';
-    const unsaved = this.server === 'running' && trace !== undefined && editor?.document.isDirty ? ' · unsaved' : '';
+    const dirty = this.server === 'running' && trace !== undefined && editor?.document.isDirty;
+    const unsaved = !dirty ? '' : trace.unsaved ? ' · live' : ' · unsaved';
     const pipelines = this.pipelines.get(file.toString()) ?? {};
     const count = Object.values(pipelines).flat().length;
     void commands.executeCommand('setContext', 'mase.pipelines', count > 0);
     const passes = count === 0 ? '' : ` · ${count} ${count === 1 ? 'pass' : 'passes'}`;
     const text = (this.server === 'running' && this.slow.now(file.toString())) || look?.text;
     this.item.text = `$(${look?.icon ?? 'check'}) MASE${look ? `: ${text}${stale}${unsaved}${passes}` : ''}`;
-    this.item.tooltip = tooltip(trace, pipelines, this.environment(file), this.slow.last(file.toString()), unsaved !== '');
+    this.item.tooltip = tooltip(trace, pipelines, this.environment(file), this.slow.last(file.toString()), dirty);
     this.item.backgroundColor = look?.color && new ThemeColor(`statusBarItem.${look.color}Background`);
     this.item.show();
   }
@@ -175,7 +180,7 @@ function tooltip(
   pipelines: MasePipelines['pipelines'],
   environment: string,
   slow: string | undefined,
-  unsaved: boolean,
+  dirty: boolean | undefined,
 ): MarkdownString {
   const text = new MarkdownString('', true);
   text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline'] };
@@ -188,7 +193,8 @@ function tooltip(
   if (trace?.state === 'ready') text.appendMarkdown(`Traced in ${(trace.seconds * 1000).toFixed(0)} ms.\n\n`);
   if (slow !== undefined) text.appendText(`Slow: ${slow}`).appendMarkdown('\n\n');
   if (trace?.stale) text.appendMarkdown('MASE could not trace the present text: the hints are those of the last text that it could trace.\n\n');
-  if (unsaved) text.appendMarkdown('The text is not saved. The shapes are those of the saved text; save to update them.\n\n');
+  if (dirty && trace?.unsaved) text.appendMarkdown('The text is not saved. The shapes are those of the text that you typed.\n\n');
+  else if (dirty) text.appendMarkdown('The text is not saved. The shapes are those of the saved text; save to update them.\n\n');
   text.appendText(environment).appendMarkdown('\n\n');
   for (const [model, steps] of Object.entries(pipelines)) {
     text.appendText(`Passes on ${model}: ${steps.join('; ')}`).appendMarkdown('\n\n');

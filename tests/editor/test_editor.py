@@ -109,7 +109,24 @@ def test_the_status_names_the_model_that_is_not_shown_and_what_would_help(window
     window.page.keyboard.press("Control+j")  # hides the panel
 
 
+def test_shapes_follow_typing_without_a_save(window: Window) -> None:
+    path = window.open("lenet.py")
+    window.expect_status("MASE: ready")
+    before = path.read_text()
+    row = next(row for row, line in enumerate(before.splitlines()) if "x = F.relu(self.fc2(x))" in line)
+    window.go_to(row + 1)
+    window.page.keyboard.press("Home")
+    window.page.keyboard.type("x = x * 1\n")
+    window.expect_line("x: f32[B, 120] = x * 1")
+    window.expect_line("x: f32[B, 84] = F.relu(self.fc2(x))")
+    window.expect_status("MASE: ready · live")
+    assert path.read_text() == before
+    window.save()
+    window.expect_status("MASE: ready")
+
+
 def test_what_unsaved_code_may_change_is_marked_until_it_is_saved(window: Window) -> None:
+    window.configure(**{"mase.update": "onSave"})
     path = window.open("lenet.py")
     window.expect_status("MASE: ready")
     window.go_to(2)
