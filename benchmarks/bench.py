@@ -50,6 +50,7 @@ HARDWARE = ("verilator", "yosys")
 BENCHMARKS: Mapping[str, Benchmark] = {
     "startup": Benchmark(("startup.py",), 0.5),
     "latency": Benchmark(("latency.py",), 2),
+    "live": Benchmark(("live.py",), 1),
     "big": Benchmark(("big.py",), 1),
     "passes_editor": Benchmark(("passes_editor.py",), 1),
     "rpc": Benchmark(("-m", "benchmarks.rpc", "--seconds", "4", "--runs", "3"), 2),
