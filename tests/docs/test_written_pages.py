@@ -97,8 +97,8 @@ def test_files_that_a_page_about_the_code_tells_of_are_there(page):
     assert [path for path in named if not (ROOT / path).exists() and not (ROOT / "mase_server" / path).exists()] == []
 
 
-def test_the_walk_through_a_save_names_functions_and_classes_that_there_are():
-    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## One save")[2].partition("## ")[0]
+def test_the_walk_through_a_key_and_a_save_names_functions_and_classes_that_there_are():
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8").partition("## One key, or one save")[2].partition("## ")[0]
     names = {part for name in re.findall(r"`([A-Za-z_.]+)`", text) for part in name.split(".")}
     source = "\n".join(path.read_text("utf-8") for path in (ROOT / "mase_server").rglob("*.py"))
     assert len(names) > 40
