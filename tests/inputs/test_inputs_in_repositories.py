@@ -11,8 +11,10 @@ from test_inputs_packages import looked_at, put, runs_in_eager
 
 from mase_server.protocol.request import TraceRequest
 from mase_server.tracing.importing.placeholders import MissingPackageError
+from mase_server.tracing.models.clues import clue_of
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, plain_hooks
+from mase_server.tracing.models.repairs import propose_arguments
 from mase_server.tracing.recording.shadow import MetaMode, Shadows
 from mase_server.worker.job import read_known_inputs, trace
 
@@ -382,6 +384,15 @@ class Net(nn.Module):
 """
     put(workspace, {"net.py": HEAD + text})
     looked_at(workspace, "net.py")
+
+
+def test_sizes_of_zero_lead_to_no_other_sizes():
+    def build(width):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied (4x0 and 8x5)")
+
+    with pytest.raises(RuntimeError) as raised:
+        build(width=8)
+    assert propose_arguments(clue_of(raised.value, build, {"width": 8}))
 
 
 def test_an_assertion_about_unknown_values_is_taken_as_true_and_told(workspace):

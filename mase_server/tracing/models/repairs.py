@@ -319,7 +319,7 @@ def _iterate_agreeing(clue: Clue, first: int, second: int) -> Changes:
     numbers = [name for name, value in clue.arguments.items() if _is_whole(value) and value > 1]
     for name, (had, wants) in itertools.product(numbers, ((second, first), (first, second))):
         value = clue.arguments[name]
-        if had % value == 0 and wants % (had // value) == 0 and wants != had:
+        if had and had % value == 0 and wants % (had // value) == 0 and wants != had:
             yield {name: wants // (had // value)}
 
 
