@@ -249,6 +249,8 @@ class Daemon:
         if tracked is None or self._closing or not tracked.open or is_library(path) or not self.trusts(path):
             return False
         source, saved = make_unsaved_source(text), read_source(path)
+        if saved is not None and saved.unreadable:
+            return False  # a pipe, a device, or too large: what is told of the file holds for its text, too
         if saved is not None and saved.is_as(source):
             if self._unsaved.source(path) is None:
                 self._request_generation(tracked)
