@@ -81,13 +81,13 @@ def judge(
     halves_of = partial(_halves, limits=limits, labels=labels)
     for name, halves in forked(map(str, files), halves_of, limits, at_once):
         file = File.parse(name)
-        product, eager = halves.get("product", halves), halves.get("eager", {})
-        result = verdict(file, product, eager, labels.get(file, UNLABELLED))
+        shown = halves.get("product", halves)
+        result = verdict(file, shown, halves.get("eager", {}), labels.get(file, UNLABELLED))
         if again:
             repeated = [_in_child(file, limits, product)]
             with busy_processors():
                 repeated.append(_in_child(file, limits, product))
-            result.again = all(_came_out(one) == _came_out(product) for one in repeated)
+            result.again = all(_came_out(one) == _came_out(shown) for one in repeated)
         yield result
 
 
