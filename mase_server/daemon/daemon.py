@@ -201,7 +201,7 @@ class Daemon:
     def forget_text(self, path: str, by: str | None = None) -> None:
         """Let a file speak for itself again: it was saved, or closed. by: only if this client holds its text.
 
-        What was traced of the text is the saved file's, if that is the same.
+        A trace of the text counts as one of the saved file, if both are the same.
         """
         if not self._unsaved.drop(path, by):
             return

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Seconds without a key after which problems and doubts of unsaved text are shown.
 QUIET = 0.5
 
-ON_TYPE, ON_SAVE = "onType", "onSave"
+ON_TYPE = "onType"
 
 
 class Live:

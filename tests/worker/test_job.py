@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from dataclasses import astuple
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mase_server.ir.session import Session
+from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import COLUMNS, HEAD_KEYS, KINDS, MAX_SCOPES, Assembler, split_payload
 from mase_server.worker import job
 from tests.ground_truth.record import run_main
@@ -541,3 +544,34 @@ def test_a_file_that_is_saved_while_it_is_read_is_shown_as_the_text_that_is_name
     traced = Job(tmp_path, MLP + MAIN)
     assert traced.payload["sha256"] == hashlib.sha256(texts[8].encode()).hexdigest()
     assert {value[1][-1] for _, _, name, value in traced.rows() if name == "h"} == {8}
+
+
+def test_the_packages_of_an_unsaved_text_are_those_that_the_text_asks_for(tmp_path):
+    """The file on disk has no relative import, and reading it would not end where it is a pipe."""
+    text = b"""\
+import torch
+from torch import nn
+from ..parts import WIDTH
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, WIDTH)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    path = tmp_path / "work" / "kit" / "inner" / "net.py"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "work" / "kit" / "parts.py").write_text("WIDTH = 5\n")
+    os.mkfifo(path)
+    sha256 = hashlib.sha256(text).hexdigest()
+    sent: list[dict[str, Any]] = []
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    request = TraceRequest(str(path), str(tmp_path / "work"), sha256, 1, scratch=str(scratch), texts={str(path): text})
+    job.trace(request, sent.append)
+    payload = next(message["payload"] for message in reversed(sent) if "payload" in message)
+    assert [model["name"] for model in payload["models"]] == ["Net"]
+    assert payload["models"][0]["parameters"] == 25

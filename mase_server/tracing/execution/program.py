@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
 from mase_server.tracing.importing.rewrite import Start
-from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.source import Namespace, read_source
 from mase_server.tracing.importing.statements import Cuts, execute_to_end, plain_code_from
 
 #: Variables that keep libraries quiet and away from windows and the network.
@@ -68,7 +68,7 @@ class Loaded:
 
 def compile_plainly(path: str) -> Loaded:
     """The file's own code, as Python would run it."""
-    code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    code = compile(read_source(path), path, "exec", dont_inherit=True)
     return Loaded(code, {}, partial(plain_code_from, path))
 
 
@@ -164,7 +164,7 @@ class Place:
 def _relative_depth(file: Path) -> int:
     """The number of packages that a file must be in for its `from ..x import y`."""
     try:
-        return max((len(dots) for dots in _RELATIVE_IMPORT.findall(file.read_bytes())), default=0)
+        return max((len(dots) for dots in _RELATIVE_IMPORT.findall(read_source(str(file)))), default=0)
     except OSError:
         return 0
 

@@ -266,7 +266,7 @@ class Base:
     _placeholders: tuple[Placeholder, ...] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # What the missing base would make of arguments is unknown.
+        # Nobody knows what the missing base would make of arguments.
         if not isinstance(self, nn.Module) and (args or kwargs):
             self._placeholders[0]._raise_missing()
         order = type(self).__mro__

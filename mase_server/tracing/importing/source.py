@@ -44,8 +44,9 @@ def pin_sources(path: str, texts: Mapping[str, bytes]) -> Iterator[None]:
     Otherwise a trace could be identified by one text and show the results of another. An unreadable file is not
     pinned.  texts: what is read in place of files from now on, because an editor holds it unsaved.
     """
-    with suppress(OSError, ValueError):
-        _PINNED[path] = notebooks.read_traced_bytes(path)
+    if path not in texts:
+        with suppress(OSError, ValueError):
+            _PINNED[path] = notebooks.read_traced_bytes(path)
     for other, text in texts.items():
         _PINNED[other] = text
         with suppress(SyntaxError, ValueError):

@@ -303,8 +303,8 @@ class MetaMode(TorchFunctionMode):
             found = self.shadows.get(value)
             if found is None and func is torch.Tensor.__bool__ and value.numel() == 1 and is_asserting():
                 # Code that asserts something expects it of its data; the graph notes that this was taken as true.
-                self.shadows.put(value, torch.ones(value.shape, dtype=value.dtype, device="cpu"))
-                found = self.shadows.get(value)
+                found = torch.ones(value.shape, dtype=value.dtype, device="cpu")
+                self.shadows.put(value, found)
             if found is None and func not in PRINTS:
                 text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
                 raise ValueDependentError(
