@@ -101,7 +101,7 @@ def _halves(name: str, limits: Limits, labels: Mapping[File, Label]) -> dict[str
 
 
 def _in_child(file: File, limits: Limits, half: Callable[[File], dict[str, Any]]) -> dict[str, Any]:
-    """What one half says of a file, in a child of its own: one that takes too much loses nothing but itself."""
+    """One half's result for a file, from a child of its own: a half that takes too much loses nothing but itself."""
 
     def job(_: str) -> dict[str, Any]:
         _enter(file)

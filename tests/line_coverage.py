@@ -53,7 +53,7 @@ def _mark_inside(node: ast.AST) -> set[int]:
         match node, field:
             case ast.If(ast.Name("TYPE_CHECKING")), "body":
                 continue
-        # What follows on the line of its header, or of the statement before it, needs no mark of its own.
+        # A statement on the line of its header, or of the statement before it, needs no mark of its own.
         line, marked = getattr(node, "lineno", 0), []
         for statement in statements:
             if _is_counted(statement) and statement.lineno != line:

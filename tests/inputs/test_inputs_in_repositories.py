@@ -7,6 +7,7 @@ import itertools
 
 import pytest
 import torch
+from test_inputs_missing import traced
 from test_inputs_packages import looked_at, put, runs_in_eager
 
 from mase_server.protocol.request import TraceRequest
@@ -16,7 +17,7 @@ from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, plain_hooks
 from mase_server.tracing.models.repairs import propose_arguments
 from mase_server.tracing.recording.shadow import MetaMode, Shadows
-from mase_server.worker.job import read_known_inputs, trace
+from mase_server.worker.job import read_known_inputs
 
 HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
 
@@ -133,15 +134,11 @@ class Other(Net):
     def forward(self, x):
         return self.layer(x) * self.rate
 """
-    put(workspace, {"net.py": HEAD + text})
-    (workspace.parent / "scratch").mkdir()
-    payloads = []
-    request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
-    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
-    assert "Net" in [model["name"] for model in payloads[-1]["models"]]
-    told = {each["code"]: each["message"] for each in payloads[-1]["problems"] if each["severity"] == "warning"}
+    payload = traced(workspace.parent, {"net.py": HEAD + text})
+    assert "Net" in [model["name"] for model in payload["models"]]
+    told = {each["code"]: each["message"] for each in payload["problems"] if each["severity"] == "warning"}
     assert "MASE treats its BaseModel as a plain nn.Module." in told["missing-package"]
-    errors = [each["message"] for each in payloads[-1]["problems"] if each["severity"] == "error"]
+    errors = [each["message"] for each in payload["problems"] if each["severity"] == "error"]
     assert len(errors) == 1
     assert errors[0].startswith("Other.rate is needed here, but no_such_package cannot")
 
@@ -342,12 +339,10 @@ def test_models_among_the_arguments_get_sizes_that_agree(workspace):
 
 
 def test_the_sizes_of_such_models_are_remembered_for_the_next_trace(workspace):
-    put(workspace, {"train.py": "from net import Layer\n\nlayer = Layer(width=48)\n", "net.py": HEAD + PARTS})
-    (workspace.parent / "scratch").mkdir()
+    put(workspace, {"train.py": "from net import Layer\n\nlayer = Layer(width=48)\n"})
+    payload = traced(workspace.parent, {"net.py": HEAD + PARTS})
     request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
-    payloads = []
-    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
-    known = read_known_inputs(payloads[-1]["fit"])
+    known = read_known_inputs(payload["fit"])
     hooks = plain_hooks(Shadows())
     hooks.remembered.update(known)
     again = {each.name: each for each in find_models(request, HEAD + PARTS, hooks) if isinstance(each, Found)}
@@ -407,14 +402,10 @@ class Net(nn.Module):
         assert (y == y).all(), "equal"
         return y
 """
-    put(workspace, {"net.py": HEAD + text})
-    (workspace.parent / "scratch").mkdir()
-    payloads = []
-    request = TraceRequest(str(workspace / "net.py"), str(workspace), "", 1, scratch=str(workspace.parent / "scratch"))
-    trace(request, lambda message: payloads.append(message["payload"]) if "payload" in message else None)
-    (model,) = payloads[-1]["models"]
+    payload = traced(workspace.parent, {"net.py": HEAD + text})
+    (model,) = payload["models"]
     assert model["rung"] == "meta"
-    told = [each["message"] for each in payloads[-1]["problems"] if each["code"] == "value-taken"]
+    told = [each["message"] for each in payload["problems"] if each["code"] == "value-taken"]
     assert told == [
         "Branch taken because `(y == y).all()` was True: the graph holds only for inputs with the same answer."
     ]
