@@ -233,10 +233,9 @@ class Generation:
         tracked.fit = snapshot.payload["fit"] or tracked.fit
         old = self._services.store.entry(tracked.path)
         snapshot = self._services.verilog.adopt(self._services.passes.adopt(snapshot, self._pipelines))
-        # A trace without tensors that says why does not replace the last good trace.
         if _has_no_model(snapshot):
             entry, self._no_model = Entry(tracked.path, self._source.sha256), snapshot.problems[0].message
-        elif not _is_empty(snapshot) or old.shown is None or not _says_why(snapshot.problems):
+        elif old.shown is None or not _loses_all(snapshot, old.shown):
             entry = Entry(tracked.path, self._source.sha256, snapshot, False, snapshot.problems)
             self._shown = True
         else:
@@ -399,6 +398,14 @@ def _has_no_model(snapshot: GraphSnapshot) -> bool:
     told = [(problem.code, problem.severity) for problem in snapshot.problems]
     told = [each for each in told if each != ("missing-package", "warning")]
     return told == [("no-model", "information")] and _is_empty(snapshot)
+
+
+def _loses_all(snapshot: GraphSnapshot, old: GraphSnapshot) -> bool:
+    """Does a trace say why it shows no tensor, or fail where no model is left? Then the last good trace is kept."""
+    if _is_empty(snapshot):
+        return _says_why(snapshot.problems)
+    failed = any(problem.severity == "error" for problem in snapshot.problems)
+    return failed and bool(old.payload["models"]) and not snapshot.payload["models"]
 
 
 def _is_empty(snapshot: GraphSnapshot) -> bool:

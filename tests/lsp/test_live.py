@@ -1,5 +1,6 @@
 """As you type: unsaved text is traced after a silence, through the real server."""
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -71,10 +72,11 @@ async def saved_end(editor, path):
 
 async def doubted(editor, path):
     """The hints once the keys have paused, and what was not traced is marked."""
-    while True:
-        shown = await editor.hints(path)
-        if any("~" in text for text in shown.values()):
-            return shown
+    async with asyncio.timeout(60):
+        while True:
+            shown = await editor.hints(path)
+            if any("~" in text for text in shown.values()):
+                return shown
 
 
 async def opened(editor, name="net.py", text=NET):
@@ -487,4 +489,6 @@ async def test_a_name_that_is_half_typed_takes_no_hints_away(typist):
     assert texts(await editor.hints(path))[-1] == " -> f32[B, 8]"
     nowhere = whole.replace("nn.Module", "nn.Modul")
     editor.retype(path, whole, nowhere)
-    assert len(await doubted(editor, path)) == 4, "it waits for the save"
+    failed = await live_end(editor, path)
+    assert (failed.state, failed.stale) == ("failed", True), "the class cannot be made: the last models stay"
+    assert len(await doubted(editor, path)) == 4
