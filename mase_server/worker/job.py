@@ -43,7 +43,7 @@ from mase_server.tracing.execution.program import Loaded, as_program
 from mase_server.tracing.execution.running import Trials
 from mase_server.tracing.execution.substitutes import simulate_single_process
 from mase_server.tracing.importing.importer import file_of, install, prepare_cache_folder, reinstrument_libraries
-from mase_server.tracing.importing.lookups import Lookups
+from mase_server.tracing.importing.lookups import Lookups, read_path_files
 from mase_server.tracing.importing.segments import list_uncalled, list_unrun, merge_marks
 from mase_server.tracing.importing.source import (
     Namespace,
@@ -69,7 +69,7 @@ from mase_server.tracing.recording.state import put_in_mode
 from mase_server.tracing.symbols.probing import Outcome
 from mase_server.worker.jobs import Emit
 from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
-from mase_server.worker.preload import Surveyed, read_path_files
+from mase_server.worker.preload import Surveyed
 from mase_server.worker.proof import Proofs, needs_proof, unload_modules, unproved
 from mase_server.worker.traced import Live, Traced
 from mase_server.worker.transforms.replay import replay_pipelines

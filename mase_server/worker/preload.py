@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import os
-import site
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from mase_server.protocol.wire import Message
+from mase_server.tracing.importing.lookups import read_path_files
 from mase_server.worker import processes
 
 
@@ -26,29 +25,12 @@ class Surveyed:
 
     places: of top-level modules that are not Python's own, the folder that each was found in.  learned: those of
     them that were imported ahead of any file that needs them.  elsewhere: files of modules outside any folder of
-    installed packages, such as one that was installed to be edited.  path_files: names of the `.pth` files in each
-    such folder.
+    installed packages, such as one that was installed to be edited.
     """
 
     places: ClassVar[dict[str, str]] = {}
     learned: ClassVar[set[str]] = set()
     elsewhere: ClassVar[list[str]] = []
-    path_files: ClassVar[dict[str, set[str]]] = {}
-
-
-def read_path_files(*, run: bool) -> None:
-    """Apply new `.pth` files of packages installed meanwhile, as a fresh interpreter would.
-
-    run: apply them; else only remember which there are.
-    """
-    for folder in [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]:
-        try:
-            found = {name for name in os.listdir(folder) if name.endswith(".pth")}  # noqa: PTH208 - on the way of a save
-        except OSError:
-            continue
-        for name in sorted(found - Surveyed.path_files.get(folder, found)) if run else ():
-            site.addpackage(folder, name, None)
-        Surveyed.path_files[folder] = found
 
 
 def survey_modules() -> None:

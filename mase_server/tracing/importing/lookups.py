@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import site
 import stat as pathstat
 import sys
 import sysconfig
@@ -56,6 +57,24 @@ _CLOCK_TICK_NS = 50_000_000
 _PRECEDENCE: Mapping[Kind, int] = {"presence": 0, "size": 1, "content": 2}
 #: size, modification time, inode and device; None for a missing file.
 _Signature = tuple[int, int, int, int] | None
+
+#: The names of the `.pth` files that were seen in each folder of packages.
+_path_files: dict[str, set[str]] = {}
+
+
+def read_path_files(*, run: bool) -> None:
+    """Apply new `.pth` files of packages installed meanwhile, as a fresh interpreter would.
+
+    run: apply them; else only remember which there are.
+    """
+    for folder in [entry for entry in sys.path if entry.endswith(_PACKAGES)]:
+        try:
+            found = {name for name in os.listdir(folder) if name.endswith(".pth")}  # noqa: PTH208 - on the way of a save
+        except OSError:
+            continue
+        for name in sorted(found - _path_files.get(folder, found)) if run else ():
+            site.addpackage(folder, name, None)
+        _path_files[folder] = found
 
 
 class _Looked:

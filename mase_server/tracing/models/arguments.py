@@ -18,14 +18,13 @@ from torch import nn
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
-from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings
+from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings, key_of_arguments
 from mase_server.tracing.models.guesses import (
     PLURAL,
     Arguments,
     Made,
     Making,
     NoArgumentsError,
-    key_of_arguments,
     lacking_arguments,
     make_arguments,
     parts_for,

@@ -22,6 +22,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.ops.types import Kwargs
+from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.substitutes import is_wrapper
 from mase_server.tracing.importing.source import Namespace
 from mase_server.tracing.models.settings import Settings
@@ -147,6 +148,18 @@ def arguments_of(model: nn.Module) -> Kwargs:
         return {}
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def key_of_arguments(arguments: Mapping[str, Any]) -> str:
+    """A text that is equal for equal arguments; an object whose own `repr` fails counts by its identity."""
+    return ", ".join(f"{name}={_key_of_value(value)}" for name, value in arguments.items())
+
+
+def _key_of_value(value: Any) -> str:
+    try:
+        return repr(value)
+    except RAISED:  # the border to the user's and libraries' classes
+        return f"{type(value).__name__} at {id(value)}"
 
 
 def rebuild_of(model: nn.Module) -> Callable[[], nn.Module] | None:

@@ -47,6 +47,7 @@ from mase_server.tracing.models.constructions import (
     Constructions,
     construction_of,
     get_class_origin,
+    key_of_arguments,
     list_required_parameters,
 )
 from mase_server.tracing.models.expressions import NAMES
@@ -54,7 +55,6 @@ from mase_server.tracing.models.found import Found, Hooks, Unshown
 from mase_server.tracing.models.guesses import (
     Arguments,
     NoArgumentsError,
-    key_of_arguments,
     lacking_arguments,
     make_arguments,
 )

@@ -87,18 +87,6 @@ def make_arguments(arguments: Mapping[str, Any]) -> Kwargs:
     return {name: _make_argument(value) for name, value in arguments.items()}
 
 
-def key_of_arguments(arguments: Mapping[str, Any]) -> str:
-    """A text that is equal for equal arguments; an object whose own `repr` fails counts by its identity."""
-    return ", ".join(f"{name}={_key_of_value(value)}" for name, value in arguments.items())
-
-
-def _key_of_value(value: Any) -> str:
-    try:
-        return repr(value)
-    except RAISED:  # the border to the user's and libraries' classes
-        return f"{type(value).__name__} at {id(value)}"
-
-
 def _make_argument(value: Any) -> Any:
     if isinstance(value, Made):
         return value.make()

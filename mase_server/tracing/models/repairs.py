@@ -22,7 +22,8 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.models.classes import find_compared_words, get_entry_name, read_definition
 from mase_server.tracing.models.clues import Clue
 from mase_server.tracing.models.configs import LackingError, guess_entry_value, is_configuration, replace_entry
-from mase_server.tracing.models.guesses import Arguments, Made, key_of_arguments
+from mase_server.tracing.models.constructions import key_of_arguments
+from mase_server.tracing.models.guesses import Arguments, Made
 from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
 
 #: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
