@@ -3,8 +3,9 @@
 Both halves load this module. If the worker's interpreter has no msgpack, the boot file has already put msgpack's
 pure-Python fallback into `sys.modules` under `PRIVATE_MSGPACK`. Nothing is ever unpickled.
 
-Messages are maps. From the server to a warm parent: `{"op": "fork", "id", "needs"}` with the child's socket and log
-pipe sent along, `{"op": "preload", "modules"}`, `{"op": "exit"}`. From it: `{"handshake"}` or `{"handshake_failed"}`,
+Messages are maps. From the server to a warm parent: `{"op": "fork", "id", "needs", "rehearse"}` with the child's socket
+and log pipe sent along (`rehearse`: trace a small model first, and say `{"event": "rehearsed"}`), `{"op": "preload",
+"modules"}`, `{"op": "exit"}`. From it: `{"handshake"}` or `{"handshake_failed"}`,
 `{"forked": id, "pid"}`, `{"refused": id}` where an import has made forking unsafe, `{"exited": id, "status"}`,
 `{"preloaded", "failed", "harmful"}`.
 

@@ -23,6 +23,11 @@ def load_job(name: str) -> Job:
     return job
 
 
+def run_rehearsal(name: str) -> None:
+    """Run the `rehearse` beside the job that `name` names, if there is one."""
+    getattr(sys.modules[load_job(name).__module__], "rehearse", lambda: None)()
+
+
 def _load_file(path: str) -> Any:
     name = "_mase_job"
     if name not in sys.modules:

@@ -29,7 +29,7 @@ from mase_server.protocol import snapshot, wire
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
 from mase_server.worker import processes
-from mase_server.worker.jobs import load_job
+from mase_server.worker.jobs import load_job, run_rehearsal
 from mase_server.worker.preload import Preloader
 
 _MAX_FDS = 8
@@ -126,9 +126,10 @@ class WarmParent:
             self._report_due = True
         elif message["op"] == "fork":
             self._preloader.import_now(message.get("needs", ()))
-            self._fork_child(message["id"], self._fds.popleft(), self._fds.popleft())
+            descriptors = self._fds.popleft(), self._fds.popleft()
+            self._fork_child(message["id"], *descriptors, rehearse=message.get("rehearse", False))
 
-    def _fork_child(self, ident: int, wire_fd: int, log_fd: int) -> None:
+    def _fork_child(self, ident: int, wire_fd: int, log_fd: int, *, rehearse: bool) -> None:
         if self._preloader.harmful:
             os.close(wire_fd)
             os.close(log_fd)
@@ -137,13 +138,13 @@ class WarmParent:
             return
         pid = os.fork()
         if pid == 0:
-            self._become_child(wire_fd, log_fd)
+            self._become_child(wire_fd, log_fd, rehearse=rehearse)
         os.close(wire_fd)
         os.close(log_fd)
         self._children[pid] = ident
         self._connection.send({"forked": ident, "pid": pid})
 
-    def _become_child(self, wire_fd: int, log_fd: int) -> None:
+    def _become_child(self, wire_fd: int, log_fd: int, *, rehearse: bool) -> None:
         signal.set_wakeup_fd(-1)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
@@ -152,7 +153,7 @@ class WarmParent:
         for held in (self._sock, self._wake_read, self._wake_write, self._selector):
             held.close()
         os.set_inheritable(wire_fd, False)
-        wait_and_run(wire.Connection(socket.socket(fileno=wire_fd)), self._job)
+        wait_and_run(wire.Connection(socket.socket(fileno=wire_fd)), self._job, rehearse=rehearse)
 
     def _reap_children(self) -> None:
         ended = []
@@ -322,11 +323,14 @@ FAULT_FILE = "fault.txt"
 _PERHAPS = "perhaps the file changes what everything uses, such as a builtin or a function of the standard library."
 
 
-def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
-    """Wait for the first trace request and run it as its child; never returns, whatever user code does."""
+def wait_and_run(connection: wire.Connection, job: str, *, rehearse: bool = False) -> NoReturn:
+    """Wait for the first trace request and run it as its child; never returns, whatever user code does.
+
+    rehearse: first do once what every trace does, if the job has a rehearsal.
+    """
     status = wire.BROKEN
     try:
-        status = _run_child(connection, job)
+        status = _run_child(connection, job, rehearse=rehearse)
     except (OSError, wire.WireError):
         status = wire.LOST_WIRE  # if the server is gone, nobody is left to read it
     except BaseException:  # noqa: BLE001  (the process's border: whatever it is, it must not climb into the parent's loop)
@@ -335,8 +339,12 @@ def wait_and_run(connection: wire.Connection, job: str) -> NoReturn:
         _real_exit(status)
 
 
-def _run_child(connection: wire.Connection, job: str) -> int:
+def _run_child(connection: wire.Connection, job: str, *, rehearse: bool) -> int:
     become_own_group()
+    gc.disable()  # this process ends soon, and a look at all that torch and the file imported would hold up the trace
+    if rehearse:
+        run_rehearsal(job)
+        connection.send({"event": "rehearsed"})
     message = connection.read()
     if message is None:
         return 0
@@ -347,7 +355,6 @@ def _run_child(connection: wire.Connection, job: str) -> int:
         descendants.lower(by=descendants.TYPED)
     if request.scratch:
         guard_faults(Path(request.scratch))
-    gc.disable()  # this process ends soon, and a look at all that torch and the file imported would hold up the trace
     live = run_job(connection, request, job)
     serve_calls(connection, live)
     return 0

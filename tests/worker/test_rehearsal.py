@@ -1,0 +1,147 @@
+"""A child that rehearsed while it waited: its trace is that of a plain fork, for whatever file comes."""
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mase_server.daemon.launcher import ForkLauncher
+from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.supervisor import Events, Limits, TraceWorker
+from mase_server.protocol.request import TraceOptions, TraceRequest
+from mase_server.worker import job
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: What a program can see of its process, and what a trace before it could have changed.
+LOOKS = """\
+import linecache, signal, sys, threading, warnings
+import torch
+from torch import nn
+
+seen = {
+    "drawn": torch.rand(2).tolist(),
+    "grad": torch.is_grad_enabled(),
+    "dtype": str(torch.get_default_dtype()),
+    "device": str(torch.get_default_device()),
+    "finders": [type(each).__name__ for each in sys.meta_path],
+    "threads": threading.active_count(),
+    "own": [name for name in sys.modules if "rehearsal" in name],
+    "lines": [name for name in linecache.cache if "rehearsal" in name],
+    "filters": len(warnings.filters),
+    "signals": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)],
+    "arguments": sys.argv[1:],
+}
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        raise ValueError(repr(seen))
+
+
+Net()(torch.zeros(4, 16))
+"""
+
+
+async def follow(launcher, path, prepared):
+    """The payload of a file's trace in the launcher's prepared child, or in a plain fork."""
+    child = await prepare(launcher) if prepared else await launcher._fork()
+    text = path.read_bytes()
+    request = TraceRequest(
+        str(path), str(path.parent), hashlib.sha256(text).hexdigest(), 1, TraceOptions(),
+        scratch=str(path.parent / "scratch"),
+    )  # fmt: skip
+    payloads = []
+    worker = TraceWorker(child, request, Limits(120), Events(payloads.append, lambda *stage: None))
+    outcome = await worker.trace()
+    await worker.stop()
+    assert outcome.state in ("ready", "failed"), outcome
+    assert payloads, outcome
+    told = payloads[-1]
+    # What to import ahead is what it imported itself: that of the rehearsal does not come again.
+    return {key: value for key, value in told.items() if key not in ("seconds", "preload")} | {
+        "models": [{key: value for key, value in each.items() if key != "seconds"} for each in told["models"]]
+    }
+
+
+async def prepare(launcher):
+    """The launcher's prepared child: a plain one is launched first if there is none yet."""
+    while (child := launcher._prepared) is None:
+        await (await launcher.launch()).stop()
+        await launcher._preparing
+    assert await launcher.launch() is child
+    return child
+
+
+@pytest.fixture
+async def launcher(tmp_path):
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    yield launcher
+    await launcher.close()
+
+
+async def test_it_traces_as_a_plain_fork_does(launcher, tmp_path):
+    for example in sorted(EXAMPLES.glob("*.py")):
+        path = tmp_path / example.name
+        path.write_bytes(example.read_bytes())
+        plain = await follow(launcher, path, prepared=False)
+        rehearsed = await follow(launcher, path, prepared=True)
+        assert plain["models"]
+        for key in plain:
+            assert rehearsed[key] == plain[key], (example.name, key)
+
+
+async def test_the_file_finds_its_process_untouched(launcher, tmp_path):
+    path = tmp_path / "looks.py"
+    path.write_text(LOOKS)
+    plain, rehearsed = [(await follow(launcher, path, prepared))["problems"] for prepared in (False, True)]
+    assert "drawn" in json.dumps(plain), "the forward says what it saw"
+    assert rehearsed == plain
+
+
+async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    assert launcher._prepared is None
+    first = await launcher.launch()
+    await launcher._preparing
+    pid = launcher._prepared.pid
+    assert not launcher.idle
+    await first.stop()
+    await first.exited
+    while first in launcher._children.values():
+        await asyncio.sleep(0.01)
+    assert launcher.idle, "a child that only waits holds no launcher that is retired"
+    await launcher.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_rehearsal_that_fails_leaves_plain_forks(tmp_path):
+    stand_in = tmp_path / "job.py"
+    stand_in.write_text("def trace(request, emit): pass\ndef rehearse(): raise ValueError('no')\n")
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), f"{stand_in}:trace")
+    try:
+        for _ in range(2):
+            child = await launcher.launch()
+            await launcher._preparing
+            assert launcher._prepared is None
+            assert child.alive
+            await child.stop()
+    finally:
+        await launcher.close()
+
+
+def test_the_rehearsal_is_traced_whole():
+    found = []
+    request = TraceRequest(
+        str(job._REHEARSAL), str(job._REHEARSAL.parent), hashlib.sha256(job._REHEARSAL.read_bytes()).hexdigest(), 0,
+    )  # fmt: skip
+    job.trace(request, found.append)
+    (model,) = found[-1]["payload"]["models"]
+    assert (model["name"], model["symbols"]) == ("Rehearsal", {"B": 2, "H": 8, "W": 8, "T": 6})
