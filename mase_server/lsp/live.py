@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 #: Seconds without a key after which problems and doubts of unsaved text are shown.
 QUIET = 0.5
 
+#: Keys within so many seconds are a flow: a pause ends it only if it is `LONGER` times as long as the last one. A trace
+#: between two keys of a flow would be ended by the next key.
+FLOW, LONGER = 0.3, 1.5
+
 ON_TYPE = "onType"
 
 
@@ -40,6 +44,8 @@ class Live:
         #: The task that waits for a document's silence, or asks the daemon, by URI.
         self._tasks: dict[str, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: When the last key came, by URI.
+        self._keys: dict[str, float] = {}
         #: The problems that were shown last, by path.
         self._told: dict[str, set[tuple[str, str]]] = {}
         #: Files with something that is held back until the keys pause.
@@ -64,7 +70,15 @@ class Live:
             self._timer.cancel()
         if self._quiet > 0:
             self._timer = asyncio.get_running_loop().call_later(self._quiet, self._show_withheld)
-        self._start(self._trace_after_silence(document), document)
+        self._start(self._trace_after_silence(document, self._choose_silence(document)), document)
+
+    def _choose_silence(self, document: Document) -> float:
+        """The seconds without a further key after which the text is traced."""
+        now = asyncio.get_running_loop().time()
+        since = now - self._keys.get(document.uri, -FLOW)
+        self._keys[document.uri] = now
+        delay = self._server.settings_of(document.path).update_delay / 1000
+        return max(delay, LONGER * since) if since < FLOW else delay
 
     def saved(self, document: Document) -> None:
         """The text was saved: nothing of it waits any longer."""
@@ -77,6 +91,7 @@ class Live:
     def closed(self, document: Document) -> None:
         """A document was closed."""
         self._stop(document.uri)
+        self._keys.pop(document.uri, None)
         if self._server.documents.get(document.path) is None:
             self._told.pop(document.path, None)
             self.withheld.discard(document.path)
@@ -120,9 +135,9 @@ class Live:
         if await self._trace(document) and tracked is not None and tracked.source.unsaved:
             document.saved = None  # what was taken for the saved text is not
 
-    async def _trace_after_silence(self, document: Document) -> None:
+    async def _trace_after_silence(self, document: Document, silence: float) -> None:
         """Trace the text that was typed, or let the file speak again if it is the saved one."""
-        await asyncio.sleep(self._server.settings_of(document.path).update_delay / 1000)
+        await asyncio.sleep(silence)
         await document.asked.wait()
         if document.is_as_saved:
             # Not compared with the disk: another program may have written the file a moment ago.
