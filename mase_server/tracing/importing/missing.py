@@ -31,7 +31,7 @@ from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
-from mase_server.tracing.importing.source import SKIPPED, decode_source, read_source
+from mase_server.tracing.importing.source import SKIPPED, decode_source, parse_text, read_source
 from mase_server.tracing.importing.standins import stand_in
 from mase_server.tracing.importing.statements import execute_module, plain_code_from
 from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
@@ -61,7 +61,7 @@ class MissingImports:
     def __init__(self, folder: str, path: str = "") -> None:
         self.path = path
         self.found: dict[tuple[str, Position], MissingImport] = {}
-        self._owns = functools.partial(owns, folder)
+        self._owns = functools.cache(functools.partial(owns, folder))
         self._homes = Homes(folder)
 
     @contextmanager
@@ -93,6 +93,8 @@ class MissingImports:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
+            if not self._owns(sys._getframe(1).f_code.co_filename) and getattr(sys.modules.get(name), "__file__", None):
+                return original(name, globals, locals, fromlist or (), level)  # torch's own, in the midst of a call
             with self._time_import(name, fromlist, level, sys._getframe(1)):
                 try:
                     if not level:
@@ -378,7 +380,7 @@ class Homes:
     def _parse_file(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             try:
-                self._trees[file] = ast.parse(decode_source(read_source(file)))
+                self._trees[file] = parse_text(decode_source(read_source(file)), file)
             except (OSError, SyntaxError, ValueError):
                 self._trees[file] = None
         return self._trees[file]

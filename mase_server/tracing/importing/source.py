@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib.util
 import io
 import linecache
@@ -84,6 +85,12 @@ def show_lines(path: str, text: str) -> None:
     """Have tracebacks and `inspect` see this text of a file."""
     # An entry without a modification time is never compared with the disk.
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+
+
+@functools.lru_cache(maxsize=8)
+def parse_text(text: str, path: str) -> ast.Module:
+    """The syntax tree of a text, one for all who only read it. Raises as `ast.parse`."""
+    return ast.parse(text, path)
 
 
 def decode_source(source: bytes | str) -> str:

@@ -22,7 +22,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.rewrite import Start, cut_statements_before
-from mase_server.tracing.importing.source import Namespace, decode_source, read_source
+from mase_server.tracing.importing.source import Namespace, decode_source, parse_text, read_source
 from mase_server.tracing.recording.positions import Position, resolve_mark
 
 #: Statements that may fail before this is no longer the intended program.
@@ -101,6 +101,8 @@ def execute_to_end(
             # The names that it had bound by then keep their names, but perhaps not their values.
             unknown = _make_unknown_names(path, failed, cut, names)
             names.update({name: value for name, value in unknown.items() if name not in names})
+        if failed.next.line == _NEVER:
+            return first
         start = failed.next._replace(undecorated=start.undecorated)
         code = code_from(start)
     return first
@@ -156,7 +158,7 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
     )
     if at is None:
         return None
-    body = ast.parse(decode_source(read_source(path))).body
+    body = parse_text(decode_source(read_source(path)), path).body
     starts = list(map(_start_of, body))
     index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
     after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
@@ -166,7 +168,7 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
     """The lines of the decorator that raised an error, and of the others by the same function; empty if none did."""
     lines = {place.line for place in _iterate_positions(error) if place.file == path}
-    tree = ast.parse(decode_source(read_source(path)))
+    tree = parse_text(decode_source(read_source(path)), path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     found = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
     failed = {

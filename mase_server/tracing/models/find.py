@@ -30,7 +30,7 @@ from mase_server.tracing.execution.running import Lacking, MainRun, Running, pro
 from mase_server.tracing.execution.substitutes import simulate_single_process, unwrap_model
 from mase_server.tracing.importing.missing import MissingImports
 from mase_server.tracing.importing.placeholders import stands_in
-from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.source import Namespace, parse_text
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import BadComment, Wishes, apply_trial, read_comments
 from mase_server.tracing.inputs.showing import join_clauses
@@ -78,7 +78,7 @@ def find_models(request: TraceRequest, source: str, hooks: Hooks) -> Iterator[It
     Runs the file. Between the items the file's surroundings (argv, folder, guard) stay as its models need them.
     """
     try:
-        tree = ast.parse(source, request.path)
+        tree = parse_text(source, request.path)
     except SyntaxError as error:
         yield trouble.in_run(request.path, request.folder, error)
         return

@@ -32,6 +32,20 @@ FILLING = frozenset(
     for name in ("normal", "uniform", "zero", "fill", "exponential", "log_normal", "cauchy", "bernoulli", "random")
 )
 
+
+def find_filled(func: Callable[..., Any], args: Values, kwargs: Kwargs) -> torch.Tensor | None:
+    """The tensor that a call only fills with new floats, by a method or as `nn.init.normal_` does; None for others.
+
+    The functions of `nn.init` hand over what stands under their name, which a library may have replaced.
+    """
+    if func not in FILLING:
+        name = getattr(func, "__name__", "")
+        if "tensor" not in kwargs or name not in ("normal_", "uniform_") or func is not getattr(torch.nn.init, name):
+            return None
+    filled = args[0] if args else kwargs.get("tensor")
+    return filled if isinstance(filled, torch.Tensor) and filled.dtype.is_floating_point else None
+
+
 #: Callables that read values.
 READS = frozenset(
     getattr(torch.Tensor, name)

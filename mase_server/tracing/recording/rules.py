@@ -8,7 +8,7 @@ call against their bounds.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -169,6 +169,56 @@ def _is_aligned(matrix: torch.Tensor) -> bool:
     """Do its rows, or its contiguous columns, begin at multiples of 16 bytes?"""
     row, column = matrix.stride()[-2:]
     return (row if column == 1 else column) * matrix.element_size() % 16 == 0
+
+
+# Results whose type is that of an argument, told without their meta kernels: these are slow Python, and make half of a
+# recording's time. Only plain calls are told; `None` leaves all others, and all that may be refused, to the kernels.
+
+#: The names of the arguments of each such call, in order.
+_PLAIN: dict[Callable[..., Any], tuple[str, ...]] = {
+    **dict.fromkeys((torch.relu, torch.Tensor.relu), ("input",)),
+    **dict.fromkeys((F.relu, F.silu), ("input", "inplace")),
+    F.gelu: ("input", "approximate"),
+    F.linear: ("input", "weight", "bias"),
+    F.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
+    F.batch_norm: ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
+}
+
+
+def make_plain_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> torch.Tensor | None:
+    """A tensor of the type that eager returns for a contiguous float input and fitting weights of its element type."""
+    if (names := _PLAIN.get(func)) is None or torch.is_grad_enabled():
+        return None
+    given = dict(zip(names, args, strict=False)) | kwargs
+    x = given.pop("input", None)
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or not (x.is_meta and x.is_contiguous() and x.numel()):
+        return None
+    if not x.dtype.is_floating_point:
+        return None
+    match func, given:
+        case F.linear, {"weight": torch.Tensor() as weight}:
+            fits = x.dim() > 1 and weight.dim() == 2 and weight.shape[1] == x.shape[-1] and weight.dtype == x.dtype
+            return (
+                x.new_empty(*x.shape[:-1], weight.shape[0])
+                if fits and _fit(x, weight.shape[:1], given, "bias")
+                else None
+            )
+        case F.layer_norm, {"normalized_shape": [*shape]}:
+            fits = x.shape[-len(shape) :] == (*shape,) and _fit(x, shape, given, "weight", "bias")
+        case F.batch_norm, {"running_mean": torch.Tensor(), "running_var": torch.Tensor(), **rest}:
+            vectors = "running_mean", "running_var", "weight", "bias"
+            fits = x.dim() > 1 and rest.get("training") is False and _fit(x, x.shape[1:2], given, *vectors)
+        case F.linear | F.layer_norm | F.batch_norm, _:
+            fits = False
+        case _:
+            fits = given.get("inplace", False) is False and given.get("approximate", "none") in ("none", "tanh")
+    return torch.empty_like(x) if fits else None
+
+
+def _fit(x: torch.Tensor, shape: Sequence[int], given: Kwargs, *names: str) -> bool:
+    """Is each of these arguments None, or a tensor of this shape and of the element type of `x`?"""
+    found = [given[name] for name in names if given.get(name) is not None]
+    return all(isinstance(each, torch.Tensor) and each.shape == (*shape,) and each.dtype == x.dtype for each in found)
 
 
 @meta_rule(*LENIENT)

@@ -26,7 +26,6 @@ from mase_server.ops.types import Kwargs
 from mase_server.tracing.recording.calling import (
     CONSTRUCTORS,
     DEVICE_WORDS,
-    FILLING,
     FROM_DATA,
     GETTER,
     INITIALISERS,
@@ -38,6 +37,7 @@ from mase_server.tracing.recording.calling import (
     UNDEFINED,
     Values,
     autocast_key,
+    find_filled,
     is_symbolic,
     is_whole,
     iterate_leaf_tensors,
@@ -47,7 +47,7 @@ from mase_server.tracing.recording.calling import (
     read_version_counter,
     wrap_with_autocast,
 )
-from mase_server.tracing.recording.rules import BY_TYPE, RULES
+from mase_server.tracing.recording.rules import BY_TYPE, RULES, make_plain_result
 from mase_server.tracing.recording.sizes import TracedInt, is_asserting
 
 # Results of calls that depend only on the types of their arguments: computed once, made anew each time.
@@ -422,15 +422,18 @@ class MetaMode(TorchFunctionMode):
         return map_leaves(out, back)
 
     def _run_meta(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
-        if func in FILLING and self.shadows.get(args[0]) is None:
+        filled = find_filled(func, args, kwargs)
+        if filled is not None and self.shadows.get(filled) is None:
             self.mutated = True
-            return args[0]
+            return filled
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         before = read_version_counter(target)
         rule = RULES.get(func)
         key = call_key(func, args, kwargs) if rule is None or func in BY_TYPE else None
         if key is not None and (known := self.shadows.results.get(key)) is not None:
             return known.made(self.device)
+        if autocast_key() is None and (plain := make_plain_result(func, args, kwargs)) is not None:
+            return plain
         try:
             call = func if autocast_key() is None else wrap_with_autocast(func)
             out = call(*args, **kwargs) if rule is None else rule(self.shadows, call, args, kwargs)

@@ -1,0 +1,71 @@
+"""Calls whose result is told without a meta kernel: eager makes the same tensor of the same call, or none is told."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from mase_server.tracing.recording.rules import make_plain_result
+
+TYPES = torch.float32, torch.bfloat16, torch.int64
+
+
+def tensors(shape, dtype):
+    """Contiguous, transposed, with channels last, and a part of a larger one."""
+    yield torch.ones(shape).to(dtype)
+    if len(shape) > 1:
+        yield torch.ones((*shape[:-2], shape[-1], shape[-2])).to(dtype).transpose(-1, -2)
+        yield torch.ones((*shape[:-1], shape[-1] + 1)).to(dtype)[..., :-1]
+    if len(shape) == 4:
+        yield torch.ones(shape).to(dtype).contiguous(memory_format=torch.channels_last)
+
+
+def inputs():
+    shapes = (8,), (4, 8), (2, 4, 8), (2, 8, 3, 8), (0, 8), (1, 8), (2, 4, 3)
+    return [each for shape in shapes for dtype in TYPES for each in tensors(shape, dtype)]
+
+
+def weights(*shapes):
+    return [None, *(torch.ones(shape, dtype=dtype) for shape in shapes for dtype in (torch.float32, torch.bfloat16))]
+
+
+def calls():
+    for x in inputs():
+        for func in (torch.relu, torch.Tensor.relu, F.relu, F.silu, F.gelu):
+            yield func, (x,), {}
+        yield F.relu, (x,), {"inplace": False}
+        yield F.gelu, (x,), {"approximate": "tanh"}
+        for weight, bias in itertools.product(weights((5, 8), (8,), (5, 3)), weights((5,), (8,), ())):
+            yield F.linear, (x, weight, bias), {}
+        for shape, weight in itertools.product(((8,), (3, 8), 8, (), (2, 4, 8, 8, 8)), weights((8,), (3, 8))):
+            yield F.layer_norm, (x, shape), {"weight": weight, "bias": weight, "eps": 1e-5}
+        for mean, weight in itertools.product(weights((8,), (4,)), weights((8,), (4,))):
+            for training in (False, True):
+                yield F.batch_norm, (x, mean, mean, weight, weight, training, 0.1, 1e-5), {}
+                yield F.batch_norm, (x, mean, mean), {"weight": weight, "bias": None, "training": training}
+
+
+@torch.no_grad()
+def test_what_is_told_is_what_eager_makes():
+    told = dict.fromkeys((torch.relu, torch.Tensor.relu, F.relu, F.silu, F.gelu, F.linear, F.layer_norm, F.batch_norm), 0)
+    for func, args, kwargs in calls():
+        found = make_plain_result(func, *torch.utils._pytree.tree_map_only(torch.Tensor, on_meta, (args, kwargs)))
+        if found is None:
+            continue
+        told[func] += 1
+        made = func(*args, **kwargs)
+        seen = found.shape, found.stride(), found.dtype, found.is_meta
+        assert seen == (made.shape, made.stride(), made.dtype, True), (func, args, kwargs)
+    assert min(told.values()) > 5, told
+
+
+def on_meta(tensor):
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_call_that_autograd_records_is_left_to_the_kernel(grad):
+    with torch.set_grad_enabled(grad):
+        found = make_plain_result(F.linear, (torch.ones(4, 8, device="meta"), torch.ones(5, 8, device="meta")), {})
+    assert (found is None) == grad
