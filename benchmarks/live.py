@@ -1,7 +1,7 @@
 """From the last key to fresh hints, without a save: a size that changes in a forward, and one in a constructor.
 
 The pause after a key (`mase.updateDelay`) is left out: it is set to nothing here. A save of the same kind of edit is
-timed beside it, in turn. Fresh means: the hints request was answered with the new size.
+timed beside it, in turn, a second later. Fresh means: the hints request was answered with the new size.
 Usage: python benchmarks/live.py [--edits 20] [--typing 30] [FILE ...], files being names of `examples/`.
 """
 
@@ -37,6 +37,8 @@ CONSTRUCTORS = (Save("lenet.py", "self.fc3 = nn.Linear(84, num_classes)", "self.
 
 #: A second, of somebody who types fast.
 KEYS = 8
+#: Seconds in which somebody looks at what an edit did, before the next one.
+PAUSE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,9 @@ async def measure(editor: Editor, folder: Path, save: Save, edits: int) -> Times
     editor.open(path)
     await editor.settled(path)
     for number in range(edits + 1):
+        await asyncio.sleep(PAUSE)
         times.typed.append(await type_and_settle(editor, path, save, 2 * number))
+        await asyncio.sleep(PAUSE)
         times.saved.append(await editor.save_and_settle(path, save.text(2 * number + 1), save.fresh(2 * number + 1)))
     editor.close(path)
     return Times(times.typed[1:], times.saved[1:])

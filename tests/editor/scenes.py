@@ -185,6 +185,30 @@ def film(window: Window, keep: Keep) -> None:
     keep(3500)
 
 
+def typing(window: Window, keep: Keep) -> None:
+    """A statement is typed, and the shape beside it follows at each pause; nothing is saved."""
+    row = line_of(window.path, "x = self.ln_f(x)")
+    at_top(window, row - 7, (row, 1))
+    window.expect_line("logits: f32[B, T, 512] = self.lm_head(x)")
+    window.page.mouse.move(*NOWHERE)
+    window.page.keyboard.press("End")
+    window.page.keyboard.press("Enter")
+    keep(1500)
+    steps = (
+        ("best = (x @ self.wte.weight.T)", "best: f32[B, T, 512] = (x @ self.wte.weight.T)"),
+        ("[:, -1]", "best: f32[B, 512] = (x @ self.wte.weight.T)[:, -1]"),
+        (".topk(5).indices", "best: i64[B, 5] = (x @ self.wte.weight.T)[:, -1].topk(5).indices"),
+    )
+    for typed, shown in steps:
+        for key in typed:
+            window.page.keyboard.type(key)
+            window.page.keyboard.press("Escape")  # no list of words over the code
+            keep(90)
+        window.expect_line(shown)
+        keep(1600)
+    keep(1500)
+
+
 SCENES = (
     Scene("editor", "gpt.py", 1040, 460, editor),
     Scene("hover", "gpt.py", 1200, 520, hover),
@@ -195,4 +219,5 @@ SCENES = (
     Scene("costs", "gpt.py", 1240, 620, costs),
     Scene("inputs", "mlp.py", 1240, 620, inputs),
     Scene("film", "resnet.py", 960, 590, film),
+    Scene("typing", "gpt.py", 960, 420, typing),
 )
