@@ -2,7 +2,9 @@
 
 The pause after a key (`mase.updateDelay`) is left out: it is set to nothing here. A save of the same kind of edit is
 timed beside it, in turn, a second later. Fresh means: the hints request was answered with the new size.
-Usage: python benchmarks/live.py [--edits 20] [--typing 30] [FILE ...], files being names of `examples/`.
+Usage: python benchmarks/live.py [--edits 20] [--typing 30] [--rival PYREFLY] [--memory 2000] [FILE ...], files being
+names of `examples/`. --rival: the command `pyrefly`; it gets an edit of the same place after each of ours, and its time
+is that until its new inlay hint. --memory: type so many edits into the LeNet example, and tell how memory grew.
 """
 
 from __future__ import annotations
@@ -13,15 +15,17 @@ import contextlib
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 
-from editor import END_STATES, Editor, family, label
+from editor import END_STATES, Editor, family, label, memory
 from figures import FIGURES, tell
+from plain_lsp import Server
 from rich.console import Console
 from rich.table import Table
 from saves import EXAMPLES, Save
@@ -37,16 +41,23 @@ CONSTRUCTORS = (Save("lenet.py", "self.fc3 = nn.Linear(84, num_classes)", "self.
 
 #: A second, of somebody who types fast.
 KEYS = 8
+#: Seconds after which the other tool is given up.
+SECONDS = 10.0
 #: Seconds in which somebody looks at what an edit did, before the next one.
 PAUSE = 1.0
 
 
+#: Edits after which memory is looked at for the first time, before it is compared with that after the last.
+SETTLED = 200
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of edits of one kind that were typed, and of those that were saved."""
+    """Seconds of edits of one kind: typed, saved, and typed into the other tool."""
 
     typed: list[float]
     saved: list[float]
+    rival: list[float]
 
 
 async def type_and_settle(editor: Editor, path: Path, save: Save, number: int) -> float:
@@ -69,19 +80,75 @@ async def type_and_settle(editor: Editor, path: Path, save: Save, number: int) -
     return seconds
 
 
-async def measure(editor: Editor, folder: Path, save: Save, edits: int) -> Times:
-    """Type and save in turn, after one of each to be warm."""
-    path, times = folder / save.file, Times([], [])
+@contextlib.contextmanager
+def opened_by_rival(command: str, save: Save) -> Iterator[Callable[[int], float]]:
+    """The other tool with a file open: a function that types edit number n there, and returns the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(shutil.copy(EXAMPLES / save.file, folder)).resolve()
+        (path.parent / "pyrefly.toml").write_text(f'python-interpreter-path = "{sys.executable}"\n')
+        source = path.read_text(encoding="utf-8")
+        start = source.index(save.old)
+        indent = " " * (start - source.rindex("\n", 0, start) - 1)
+        row = source.count("\n", 0, start) + 1
+        whole = {"start": {"line": 0, "character": 0}, "end": {"line": source.count("\n") + 9, "character": 0}}
+        asked = {"textDocument": {"uri": path.as_uri()}, "range": whole}
+        with Server((command, "lsp"), path.parent) as server:
+            server.open(path)
+            server.published(path)
+
+            def edit(number: int) -> float:
+                name = f"made{number}"
+                text = f"{source[:start]}seen = str({number})\n{indent}{name} = [seen]\n{indent}{source[start:]}"
+                place = {"line": row, "character": len(indent) + len(name)}
+                started = perf_counter()
+                server.change(path, text)
+                while all(hint["position"] != place for hint in server.ask("textDocument/inlayHint", asked) or ()):
+                    if perf_counter() - started > SECONDS:
+                        raise RuntimeError(f"{command} showed no hint for {name} in {path.name}")
+                return perf_counter() - started
+
+            yield edit
+
+
+async def measure(editor: Editor, folder: Path, save: Save, edits: int, rival: str) -> Times:
+    """Type and save in turn, after one of each to be warm. rival: the other tool's command, "" for none."""
+    path, times = folder / save.file, Times([], [], [])
     shutil.copy(EXAMPLES / save.file, path)
     editor.open(path)
     await editor.settled(path)
-    for number in range(edits + 1):
-        await asyncio.sleep(PAUSE)
-        times.typed.append(await type_and_settle(editor, path, save, 2 * number))
-        await asyncio.sleep(PAUSE)
-        times.saved.append(await editor.save_and_settle(path, save.text(2 * number + 1), save.fresh(2 * number + 1)))
+    with opened_by_rival(rival, save) if rival else contextlib.nullcontext() as edit:
+        for number in range(edits + 1):
+            await asyncio.sleep(PAUSE)
+            times.typed.append(await type_and_settle(editor, path, save, 2 * number))
+            if edit is not None:
+                times.rival.append(await asyncio.to_thread(edit, number))
+            await asyncio.sleep(PAUSE)
+            odd = 2 * number + 1
+            times.saved.append(await editor.save_and_settle(path, save.text(odd), save.fresh(odd)))
     editor.close(path)
-    return Times(times.typed[1:], times.saved[1:])
+    return Times(times.typed[1:], times.saved[1:], times.rival[1:])
+
+
+async def growth(editor: Editor, folder: Path, edits: int) -> tuple[float, float]:
+    """By how much the memory of the server, and of all below it, grew over so many typed edits, as a share."""
+    save = EDITS[0]
+    path = folder / save.file
+    shutil.copy(EXAMPLES / save.file, path)
+    editor.open(path)
+    await editor.settled(path)
+    for number in range(edits):
+        if number == min(SETTLED, edits // 2):
+            before = await hold_still(editor)
+        await type_and_settle(editor, path, save, number)
+    after = await hold_still(editor)
+    editor.close(path)
+    return after[0] / before[0] - 1, after[1] / before[1] - 1
+
+
+async def hold_still(editor: Editor) -> tuple[float, float]:
+    """MiB of the server, and of it and all below it, once the next child waits."""
+    await asyncio.sleep(3 * PAUSE)
+    return memory(editor.process.pid), sum(memory(each) for each in family(editor.process.pid))
 
 
 async def load_of_typist(editor: Editor, folder: Path, seconds: float) -> float:
@@ -119,27 +186,41 @@ def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
     return 1000 * cuts[9], 1000 * cuts[18]
 
 
-async def tabulate(folder: Path, files: Sequence[str], edits: int, seconds: float) -> Table:
+async def tabulate(folder: Path, files: Sequence[str], edits: int, seconds: float, rival: str, many: int) -> Table:
     """The table of p50 and p95; then somebody types for so many seconds, at the usual pause after a key."""
     title = f"{edits} edits each, load {os.getloadavg()[0]:.1f}"
-    table = Table("file", "edit of", "typed, p50", "p95", "saved, p50", "p95", "wanted, p50", title=title)
+    columns = "file", "edit of", "typed, p50", "p95", "saved, p50", "p95", "wanted, p50", "pyrefly, p50", "ratio"
+    table = Table(*columns[: None if rival else -2], title=title)
     async with Editor(folder, updateDelay=0.001) as editor:
         for kind, saves in (("forward", EDITS), ("constructor", CONSTRUCTORS)):
             for save in saves:
                 if files and save.file not in files:
                     continue
-                times = await measure(editor, folder, save, edits)
+                times = await measure(editor, folder, save, edits, rival)
                 typed, saved = percentiles(times.typed), percentiles(times.saved)
                 name = f"{Path(save.file).stem}/{kind}"
-                tell(f"live/{name}", typed[0], **{"typed, p95": typed[1], "saved, p50": saved[0]})
+                others, beside = {}, []
+                if rival:
+                    others["pyrefly"] = percentiles(times.rival)[0]
+                    if f"live/{name}/ratio" in FIGURES:
+                        tell(f"live/{name}/ratio", typed[0] / others["pyrefly"])
+                    beside = [f"{others['pyrefly']:.0f} ms", f"{typed[0] / others['pyrefly']:.2f}"]
+                tell(f"live/{name}", typed[0], **{"typed, p95": typed[1], "saved, p50": saved[0]}, **others)
                 goal = FIGURES[f"live/{name}"].goal
                 wanted = "" if goal is None else f"{goal:.0f} ms"
-                table.add_row(save.file, kind, *(f"{each:.0f} ms" for each in (*typed, *saved)), wanted)
+                table.add_row(save.file, kind, *(f"{each:.0f} ms" for each in (*typed, *saved)), wanted, *beside)
+    captions = []
     if seconds:
         async with Editor(folder) as editor:
             share = await load_of_typist(editor, folder, seconds)
         tell("live/typist", 100 * share)
-        table.caption = f"8 keys a second for {seconds:g} s in gpt.py: {100 * share:.0f} % of a processor, all in all"
+        captions.append(f"8 keys a second for {seconds:g} s in gpt.py: {100 * share:.0f} % of a processor, all in all")
+    if many:
+        async with Editor(folder, updateDelay=0.001) as editor:
+            server, everything = await growth(editor, folder, many)
+        tell("live/memory", 100 * everything)
+        captions.append(f"memory over {many} edits: server {100 * server:+.1f} %, all {100 * everything:+.1f} %")
+    table.caption = "; ".join(captions)
     return table
 
 
@@ -149,9 +230,12 @@ def main() -> None:
     parser.add_argument("files", nargs="*")
     parser.add_argument("--edits", type=int, default=20)
     parser.add_argument("--typing", type=float, default=30, help="seconds of typing")
-    options = parser.parse_args()
+    parser.add_argument("--rival", default="", help="the command pyrefly")
+    parser.add_argument("--memory", type=int, default=0, help="edits over which memory is watched")
+    told = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        Console(width=120).print(asyncio.run(tabulate(Path(folder), options.files, options.edits, options.typing)))
+        work = tabulate(Path(folder), told.files, told.edits, told.typing, told.rival, told.memory)
+        Console(width=140).print(asyncio.run(work))
 
 
 if __name__ == "__main__":

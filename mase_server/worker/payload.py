@@ -39,7 +39,7 @@ from mase_server.protocol.wire import pack_blob
 from mase_server.tracing.diagnosis.problems import Context
 from mase_server.tracing.guards import CONDITIONS
 from mase_server.tracing.importing.segments import Unrun
-from mase_server.tracing.importing.source import read_saved
+from mase_server.tracing.importing.source import list_nodes, read_saved
 from mase_server.tracing.inputs.comments import NOTHING_ASSUMED, Comment
 from mase_server.tracing.models.found import Found, Unshown
 from mase_server.tracing.recording.calls import Call, Constant, Event, Reports, Run, references, with_types
@@ -611,7 +611,7 @@ def _model_places(tree: ast.Module | None) -> dict[str, _Place]:
     found: dict[str, _Place] = {}
     if tree is None:
         return found
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         if isinstance(node, ast.Call):
             function = node.func
             name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
@@ -622,7 +622,7 @@ def _model_places(tree: ast.Module | None) -> dict[str, _Place]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             found[node.name] = _place_definition(node, "def ")
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         if isinstance(node, ast.ClassDef):
             found[node.name] = _place_definition(node, "class ")
             for inner in node.body:

@@ -48,7 +48,8 @@ def calls():
 
 @torch.no_grad()
 def test_what_is_told_is_what_eager_makes():
-    told = dict.fromkeys((torch.relu, torch.Tensor.relu, F.relu, F.silu, F.gelu, F.linear, F.layer_norm, F.batch_norm), 0)
+    every = torch.relu, torch.Tensor.relu, F.relu, F.silu, F.gelu, F.linear, F.layer_norm, F.batch_norm
+    told = dict.fromkeys(every, 0)
     for func, args, kwargs in calls():
         found = make_plain_result(func, *torch.utils._pytree.tree_map_only(torch.Tensor, on_meta, (args, kwargs)))
         if found is None:

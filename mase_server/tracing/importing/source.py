@@ -93,6 +93,12 @@ def parse_text(text: str, path: str) -> ast.Module:
     return ast.parse(text, path)
 
 
+@functools.lru_cache(maxsize=64)
+def list_nodes(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a tree that nobody changes, in the order of `ast.walk`, which is slow: many look for something."""
+    return list(ast.walk(tree))
+
+
 def decode_source(source: bytes | str) -> str:
     """The text of a source file as the compiler reads it: decoded by cookie or BOM, every line end a plain newline.
 

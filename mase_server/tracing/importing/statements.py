@@ -22,7 +22,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.rewrite import Start, cut_statements_before
-from mase_server.tracing.importing.source import Namespace, decode_source, parse_text, read_source
+from mase_server.tracing.importing.source import Namespace, decode_source, list_nodes, parse_text, read_source
 from mase_server.tracing.recording.positions import Position, resolve_mark
 
 #: Statements that may fail before this is no longer the intended program.
@@ -170,7 +170,7 @@ def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
     lines = {place.line for place in _iterate_positions(error) if place.file == path}
     tree = parse_text(decode_source(read_source(path)), path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    found = [each for node in ast.walk(tree) if isinstance(node, kinds) for each in node.decorator_list]
+    found = [each for node in list_nodes(tree) if isinstance(node, kinds) for each in node.decorator_list]
     failed = {
         _name_decorator(each) for each in found if not lines.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))
     }  # fmt: skip

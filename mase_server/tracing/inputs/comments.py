@@ -31,6 +31,7 @@ from torch import nn
 
 from mase_server.dtypes import LONG, SHORT
 from mase_server.protocol.request import EVERY, TraceOptions, owner_of
+from mase_server.tracing.importing.source import list_nodes
 from mase_server.tracing.inputs.library.images import word_of
 from mase_server.tracing.inputs.spec import FILLS, ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, complete_sizes
 from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inputs
@@ -130,7 +131,7 @@ class BadComment:
 
 def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     """Every `# mase:` comment of a file, in order."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in list_nodes(tree) if isinstance(node, ast.ClassDef)]
     names = _collect_model_names(tree)
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
@@ -192,7 +193,7 @@ def _is_readable(text: str, owner: str | None, names: Container[str]) -> bool:
 def _collect_model_names(tree: ast.Module) -> set[str]:
     """The classes of a file, and its functions and variables that may hold or make a model."""
     found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    found |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    found |= {node.name for node in list_nodes(tree) if isinstance(node, ast.ClassDef)}
     targets = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
     return found | {target.id for target in targets if isinstance(target, ast.Name)}
 

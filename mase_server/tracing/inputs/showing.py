@@ -16,7 +16,7 @@ from mase_server.protocol.request import TraceRequest, owner_of
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis.problems import describe_error as told
 from mase_server.tracing.importing.packages import install_advice
-from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.source import Namespace, list_nodes
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import (
     BLANK,
@@ -67,7 +67,7 @@ class Showing:
         self.options, self.path = request.options, request.path
         self.nodes = class_nodes(tree)
         #: Every class statement of the file, those inside functions too.
-        self.classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self.classes = {node.name for node in list_nodes(tree) if isinstance(node, ast.ClassDef)}
         self.covered: set[str] = set()
         self.shown = 0
         self.explanation: BaseException | None = None

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
+from mase_server.tracing.importing.source import list_nodes
 from mase_server.tracing.models.constructions import get_class_origin
 
 # The method by which a model runs: its forward, a `__call__` of its own, or the training step of a Lightning
@@ -170,7 +171,7 @@ def find_root_classes(classes: Mapping[str, type[nn.Module]], tree: ast.Module) 
 def _collect_names(node: ast.AST, owners: Container[str]) -> set[str]:
     """The names in some code, and those that are read from `owners`, as in `Outer.Inner`."""
     found = set()
-    for inner in ast.walk(node):
+    for inner in list_nodes(node):
         match inner:
             case ast.Name(id=name):
                 found.add(name)
@@ -185,8 +186,8 @@ def _used_by_helpers(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -
     called = {
         inner.id
         for name, node in class_nodes(tree).items()
-        if name in classes
-        for inner in ast.walk(node)
+        if name in classes and helpers
+        for inner in list_nodes(node)
         if isinstance(inner, ast.Name) and inner.id in helpers
     }
     return {inner.id for name in called for inner in ast.walk(helpers[name]) if isinstance(inner, ast.Name)}
@@ -196,7 +197,7 @@ def _handed_over(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> se
     """Classes that are arguments of another one's constructor: `ResNet(BasicBlock, [2, 2])`, `dict(block_fn=Block)`."""
     parts = {
         keyword.value.id
-        for node in ast.walk(tree)
+        for node in list_nodes(tree)
         if isinstance(node, ast.Call)
         for keyword in node.keywords
         if isinstance(keyword.value, ast.Name) and _PART.search(keyword.arg or "")
@@ -222,7 +223,7 @@ def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:
 def _index_calls(tree: ast.Module) -> dict[str, list[ast.Call]]:
     """Every call by a plain name; cached, because a file of many classes asks for each of them."""
     found: dict[str, list[ast.Call]] = {}
-    for node in ast.walk(tree):
+    for node in list_nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             found.setdefault(node.func.id, []).append(node)
     return found
