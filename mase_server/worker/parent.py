@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import inspect
 import os
 import platform
 import re
@@ -21,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import NoReturn, TextIO
 
 from mase_server import descendants
@@ -212,7 +214,7 @@ IMPORTS = (
     "torch._decomp",
     "torch._meta_registrations",
     "torch._subclasses.fake_tensor",
-    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
     "torch.utils.checkpoint",
     "torch.nn.utils.rnn",
 )
@@ -266,11 +268,24 @@ def import_needed(job: str) -> str:
         for name in IMPORTS[1:]:
             import_module(name)
         load_job(job)
+        run_without_dynamo()
     except Exception as error:
         raise Unusable("import-failed", _import_failed(error)) from error
     gc.collect()
     gc.freeze()
     return version
+
+
+def run_without_dynamo() -> None:
+    """Have torch's functions that switch TorchDynamo off call themselves directly, as where nothing is compiled.
+
+    They would import it at their first call, and it takes as long to import as torch itself. torch keeps what to call
+    under `__dynamo_disable`; a torch that does not imports it after all.
+    """
+    for wrapper in gc.get_objects():
+        if type(wrapper) is FunctionType and wrapper.__code__.co_qualname == "_disable_dynamo.<locals>.inner":
+            plain = inspect.getclosurevars(wrapper).nonlocals["fn"]
+            plain.__dynamo_disable = plain
 
 
 def run_role(role: str, sock: socket.socket, *, folder: str, job: str) -> int:

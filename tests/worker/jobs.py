@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo  # noqa: F401 - the warm parent has it, so that no fork has to import it
+import torch._dynamo  # noqa: F401 - a warm parent does without, this process cannot: no fork has to import it
 
 from mase_server.protocol.request import TraceOptions, TraceRequest
 from mase_server.protocol.snapshot import KINDS, Assembler, Payload, split_payload

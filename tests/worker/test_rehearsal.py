@@ -32,6 +32,7 @@ seen = {
     "device": str(torch.get_default_device()),
     "finders": [type(each).__name__ for each in sys.meta_path],
     "threads": threading.active_count(),
+    "dynamo": "torch._dynamo" in sys.modules,
     "own": [name for name in sys.modules if "rehearsal" in name],
     "lines": [name for name in linecache.cache if "rehearsal" in name],
     "filters": len(warnings.filters),
@@ -102,6 +103,7 @@ async def test_the_file_finds_its_process_untouched(launcher, tmp_path):
     path.write_text(LOOKS)
     plain, rehearsed = [(await follow(launcher, path, prepared))["problems"] for prepared in (False, True)]
     assert "drawn" in json.dumps(plain), "the forward says what it saw"
+    assert "'dynamo': False" in json.dumps(rehearsed), "no operation of a trace waits for its import"
     assert rehearsed == plain
 
 

@@ -24,7 +24,8 @@ class Block(nn.Module):
         scores = (q @ k.transpose(-2, -1) / width**0.5).masked_fill(~mask, float("-inf"))
         mixed = (functional.softmax(scores, dim=-1) @ v).transpose(1, 2).reshape(batch, length, width)
         x = x + self.out(mixed)
-        return x + self.mlp(self.between(x))
+        out: torch.Tensor = x + self.mlp(self.between(x))
+        return out
 
 
 class Rehearsal(nn.Module):
@@ -40,7 +41,8 @@ class Rehearsal(nn.Module):
         """Take f32[B, 3, H, W] and i64[B, T]; return f32[B, 10]."""
         seen = self.stem(image).flatten(2).transpose(1, 2)
         x = torch.cat([seen, self.embed(tokens)], dim=1)
-        return self.head(self.block(x).mean(dim=1))
+        logits: torch.Tensor = self.head(self.block(x).mean(dim=1))
+        return logits
 
 
 if __name__ == "__main__":
