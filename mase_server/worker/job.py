@@ -456,11 +456,9 @@ class TraceJob:
         """The modules that the file imported and that are outside the workspace, in the order of their import."""
         own = set(self.importer.imported)
         found = []
-        for name, module in list(sys.modules.items()):
-            file = file_of(module)
-            if name in self.modules_before or not file or file in own or name.startswith("__m"):
-                continue
-            if not self.importer.owns(file):
+        for name in [name for name in sys.modules if name not in self.modules_before and not name.startswith("__m")]:
+            file = file_of(sys.modules[name])
+            if file and file not in own and not self.importer.owns(file):
                 found.append(name)
         return found
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mase_server.tracing.execution.guard import RefusedError, guard_program
+from mase_server.tracing.execution.guard import RefusedError, change_environment, guard_program
 
 
 @pytest.fixture
@@ -104,3 +104,15 @@ def test_everything_is_allowed_again_afterwards(folders):
     Path("data.txt").unlink()
     assert subprocess.run(["true"]).returncode == 0
     assert not Path("data.txt").exists()
+
+
+def test_the_environment_is_as_before_whatever_the_program_did_to_it(monkeypatch):
+    for name, value in {"KEPT": "1", "CHANGED": "2", "DELETED": "3"}.items():
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+    with change_environment({"CHANGED": "mine", "ADDED": "mine"}):
+        assert (os.environ["CHANGED"], os.environ["ADDED"], os.environ["KEPT"]) == ("mine", "mine", "1")
+        os.environ["NEW"] = os.environ["KEPT"] = "program"
+        del os.environ["DELETED"]
+    assert dict(os.environ) == before
+    assert os.system('test "$DELETED$KEPT$CHANGED$ADDED$NEW" = 312') == 0, "the process's own environment, too"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -439,3 +440,48 @@ def test_what_depends_on_a_weight_is_never_known_and_has_eagers_shape(lines):
         if known is not None:
             assert torch.equal(real, elsewhere)
             assert torch.equal(known, real)
+
+
+INITIALISED = {
+    "normal_": ({}, (2, 3)), "uniform_": ({}, (2, 3)), "kaiming_uniform_": ({}, (2, 3)), "xavier_normal_": ({}, (2, 3)),
+    "trunc_normal_": ({}, (2, 3)), "constant_": ({"val": 2.0}, (2, 3)),
+}  # fmt: skip
+REFUSED = {
+    "kaiming_uniform_": ({}, (3,)), "kaiming_uniform_ mode": ({"mode": "fan"}, (2, 3)),
+    "kaiming_uniform_ nonlinearity": ({"nonlinearity": "no"}, (2, 3)), "xavier_normal_": ({}, (3,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INITIALISED)
+def test_an_initialiser_returns_its_tensor(name):
+    given, shape = INITIALISED[name]
+    with torch.no_grad(), MetaMode(Shadows()):
+        weight = torch.empty(shape)
+        assert getattr(nn.init, name)(weight, **given) is weight
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_initialiser_refuses_on_meta_what_it_refuses(name):
+    given, shape = REFUSED[name]
+    function = getattr(nn.init, name.split()[0])
+    with pytest.raises((ValueError, KeyError, UnboundLocalError)) as real:
+        function(torch.empty(shape), **given)
+    with torch.no_grad(), MetaMode(Shadows()), pytest.raises(type(real.value)) as meta:
+        function(torch.empty(shape), **given)
+    assert str(meta.value) == str(real.value)
+
+
+def test_an_initialiser_that_a_library_put_in_place_of_torchs_is_followed(monkeypatch):
+    plain = nn.init.normal_
+    calls = []
+
+    @functools.wraps(plain)
+    def counted(tensor, *args, **kwargs):
+        calls.append(tensor)
+        return plain(tensor, *args, **kwargs)
+
+    monkeypatch.setattr(nn.init, "normal_", counted)
+    with torch.no_grad(), MetaMode(Shadows()):
+        weight = torch.empty(2, 3)
+        assert nn.init.normal_(weight) is weight
+    assert len(calls) == 1

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -79,6 +79,25 @@ class _State:
 
 
 @contextmanager
+def change_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Inside, the environment has these values too; afterwards all of it is as before, whatever the program set.
+
+    `patch.dict` would write every variable again.
+    """
+    environ = os.environ
+    before = dict(environ)
+    environ.update(values)
+    try:
+        yield
+    finally:
+        for name in environ.keys() - before.keys():
+            del environ[name]
+        for name, value in before.items():
+            if environ.get(name) != value:
+                environ[name] = value
+
+
+@contextmanager
 def guard_program(scratch: str, *also: str) -> Iterator[None]:
     """Refuse operations that tracing a model does not need; writes go to copies of their paths below `scratch`.
 
@@ -96,7 +115,7 @@ def guard_program(scratch: str, *also: str) -> Iterator[None]:
         # The writer of `torch.save` opens files in C++, where no audit hook sees it.
         stack.enter_context(patch.object(torch, "save", _redirect_save(torch.save, home)))
         stack.enter_context(patch.object(tempfile, "tempdir", str(temporary)))
-        stack.enter_context(patch.dict(os.environ, {"TMPDIR": str(temporary)}))
+        stack.enter_context(change_environment({"TMPDIR": str(temporary)}))
         stack.enter_context(signals_kept())
         allowed = (home, Path("/dev"), *(Path(folder).resolve() for folder in also if folder))
         _State.scratch, _State.allowed = home, allowed

@@ -25,6 +25,7 @@ import torch
 from torch import multiprocessing
 from torch.utils.data import DataLoader
 
+from mase_server.tracing.execution.guard import change_environment
 from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
 from mase_server.tracing.importing.rewrite import Start
@@ -98,7 +99,7 @@ def calm_environment() -> Iterator[list[str]]:
     """
     with ExitStack() as stack:
         stack.enter_context(patch.object(torch.distributions.Distribution, "_validate_args", False))
-        stack.enter_context(patch.dict(os.environ, ENVIRONMENT))
+        stack.enter_context(change_environment(ENVIRONMENT))
         # It reads its variable once; if imported before, it would retry refused operations for half a minute.
         if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
             stack.enter_context(patch.object(hub, "HF_HUB_OFFLINE", True))

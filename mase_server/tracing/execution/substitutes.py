@@ -24,6 +24,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from mase_server.reading import is_folder
+from mase_server.tracing.execution.guard import change_environment
 from mase_server.tracing.importing.lookups import note_read
 from mase_server.tracing.inputs.spec import outside_modes
 
@@ -58,7 +59,7 @@ def loaded_where_present() -> Iterator[None]:
     """Inside, weights on the disk are loaded with their values; others are neither downloaded nor required."""
     wanted: set[str] = set()
     with (
-        patch.dict(os.environ, _choose_download_folder()),
+        change_environment(_choose_download_folder()),
         patch.object(torch.hub, "download_url_to_file", lambda url, dst, *args, **kwargs: wanted.add(str(dst))),
         patch.object(torch, "load", _wrap_torch_load(torch.load, wanted)),
         patch.object(nn.Module, "load_state_dict", _load_state_dict(nn.Module.load_state_dict, wanted)),
@@ -181,8 +182,12 @@ _COLLECTIVES: dict[str, tuple[str, str, Callable[[Any, Any], Any]] | None] = {
 }  # fmt: skip
 
 
+#: A trace asks for these several times.
+_read_signature = functools.cache(inspect.signature)
+
+
 def _make_collective(original: Callable[..., Any], does: tuple[str, str, Callable[[Any, Any], Any]] | None) -> Any:
-    signature = inspect.signature(original)
+    signature = _read_signature(original)
 
     def operate(*args: Any, **kwargs: Any) -> _Done | None:
         given = signature.bind(*args, **kwargs).arguments

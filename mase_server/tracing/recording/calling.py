@@ -33,6 +33,11 @@ FILLING = frozenset(
 )
 
 
+#: Initialisers that hand themselves over, and what layers give to the one that checks its arguments.
+_INITS = frozenset({"normal_", "uniform_", "kaiming_uniform_"})
+_LAYERS_OWN = {"mode": "fan_in", "nonlinearity": "leaky_relu"}
+
+
 def find_filled(func: Callable[..., Any], args: Values, kwargs: Kwargs) -> torch.Tensor | None:
     """The tensor that a call only fills with new floats, by a method or as `nn.init.normal_` does; None for others.
 
@@ -40,8 +45,10 @@ def find_filled(func: Callable[..., Any], args: Values, kwargs: Kwargs) -> torch
     """
     if func not in FILLING:
         name = getattr(func, "__name__", "")
-        if "tensor" not in kwargs or name not in ("normal_", "uniform_") or func is not getattr(torch.nn.init, name):
+        if "tensor" not in kwargs or name not in _INITS or func is not getattr(torch.nn.init, name):
             return None
+        if name == "kaiming_uniform_" and not (kwargs["tensor"].dim() > 1 and _LAYERS_OWN.items() <= kwargs.items()):
+            return None  # it may be refused
     filled = args[0] if args else kwargs.get("tensor")
     return filled if isinstance(filled, torch.Tensor) and filled.dtype.is_floating_point else None
 
