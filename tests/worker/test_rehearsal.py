@@ -50,13 +50,13 @@ Net()(torch.zeros(4, 16))
 """
 
 
-async def follow(launcher, path, prepared):
-    """The payload of a file's trace in the launcher's prepared child, or in a plain fork."""
+async def follow(launcher, path, prepared, unsaved=None):
+    """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
-    text = path.read_bytes()
+    text = path.read_bytes() if unsaved is None else unsaved.encode()
     request = TraceRequest(
         str(path), str(path.parent), hashlib.sha256(text).hexdigest(), 1, TraceOptions(),
-        scratch=str(path.parent / "scratch"),
+        scratch=str(path.parent / "scratch"), texts={} if unsaved is None else {str(path): text},
     )  # fmt: skip
     payloads = []
     worker = TraceWorker(child, request, Limits(120), Events(payloads.append, lambda *stage: None))

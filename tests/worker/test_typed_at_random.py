@@ -1,0 +1,120 @@
+"""Whatever is typed into a file is traced as its saved text is: unsaved in a rehearsed child, saved in a plain one.
+
+MASE_SEARCH=1 types other edits every time, and many more of them; MASE_SEED repeats those that a failure names.
+"""
+
+import ast
+import os
+import random
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mase_server.daemon.launcher import ForkLauncher
+from mase_server.daemon.process import DEFAULT_JOB
+
+from .test_rehearsal import follow
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+#: Files without a library that takes seconds to import.
+FILES = "lenet.py", "mlp.py", "gpt.py", "resnet.py", "vit.py", "lstm_classifier.py", "vae.py", "transformer_encoder.py"
+SEARCH = bool(os.environ.get("MASE_SEARCH"))
+SEED = int(os.environ.get("MASE_SEED", random.randrange(10**6) if SEARCH else 7))
+#: Edits of each file.
+EDITS = 250 if SEARCH else 3
+#: Edits on top of each other, before everything is undone.
+UNDO_AFTER = 4
+
+
+def change_number(rng: random.Random, lines: list[str], row: int) -> None:
+    """Another number, or the same one again."""
+    numbers = list(re.finditer(r"\b\d+\b", lines[row]))
+    if numbers:
+        found = rng.choice(numbers)
+        value = rng.choice((int(found[0]) + 1, 2 * int(found[0]), max(int(found[0]) - 1, 0), 7))
+        lines[row] = f"{lines[row][: found.start()]}{value}{lines[row][found.end() :]}"
+
+
+def rename(rng: random.Random, lines: list[str], row: int) -> None:
+    """One name becomes another one of the file, in a line: often a mistake."""
+    names = re.findall(r"\b[a-z_]\w*\b", lines[row])
+    if names:
+        others = re.findall(r"\b[a-z_]\w*\b", "\n".join(lines))
+        lines[row] = re.sub(rf"\b{rng.choice(names)}\b", rng.choice(others), lines[row], count=1)
+
+
+def remove(rng: random.Random, lines: list[str], row: int) -> None:
+    del lines[row]
+
+
+def repeat(rng: random.Random, lines: list[str], row: int) -> None:
+    lines.insert(row, lines[row])
+
+
+def swap(rng: random.Random, lines: list[str], row: int) -> None:
+    if row + 1 < len(lines):
+        lines[row : row + 2] = reversed(lines[row : row + 2])
+
+
+def insert(rng: random.Random, lines: list[str], row: int) -> None:
+    indent = re.match(r"\s*", lines[row])[0]
+    made = (
+        "x = x * 2",
+        "x = x.flatten(1)",
+        "x = x[..., :2]",
+        "import math",
+        "# a note",
+        "assert x.shape[0] > 1",
+        "return x",
+    )
+    lines.insert(row, indent + rng.choice(made))
+
+
+def reorder(rng: random.Random, lines: list[str], row: int) -> None:
+    lines.insert(rng.randrange(len(lines)), lines.pop(row))
+
+
+KINDS = change_number, change_number, change_number, insert, insert, rename, remove, repeat, swap, reorder
+
+
+def edits(text: str, rng: random.Random) -> Iterator[str]:
+    """Texts that parse, each an edit away from the one before, until all are undone and it begins anew."""
+    while True:
+        lines = text.split("\n")
+        for _ in range(UNDO_AFTER):
+            tried = list(lines)
+            rng.choice(KINDS)(rng, tried, rng.randrange(len(tried)))
+            try:
+                ast.parse("\n".join(tried))
+            except (SyntaxError, ValueError):
+                continue
+            lines = tried
+            yield "\n".join(lines)
+
+
+@pytest.mark.timeout(3 * 60 * 60 if SEARCH else 300)
+async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    shown = 0
+    try:
+        for name in FILES:
+            path, source = tmp_path / name, (EXAMPLES / name).read_text()
+            texts = edits(source, random.Random(f"{SEED} {name}"))
+            for number in range(EDITS):
+                text = next(texts)
+                path.write_text(source)
+                typed = await follow(launcher, path, prepared=True, unsaved=text)
+                path.write_text(text)
+                saved = await follow(launcher, path, prepared=False)
+                shown += bool(saved["models"])
+                for key in saved:
+                    told = f"{key} after edit {number} of {name}, MASE_SEED={SEED}:\n{text}"
+                    assert typed[key] == saved[key], told
+    finally:
+        await launcher.close()
+    assert shown > EDITS, "most edits leave a model"
