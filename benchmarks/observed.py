@@ -38,6 +38,11 @@ from mase_server.worker.payload import to_plain_data
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.ground_truth.record import Recorder
 
+# A judged repository's own package of this name must be found.
+sys.path.pop(0)
+for _name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+    del sys.modules[_name]
+
 #: Rewritten code, kept from one file of a package to the next as the server keeps it from save to save.
 _CACHE = tempfile.TemporaryDirectory()
 

@@ -89,6 +89,25 @@ def test_a_call_with_an_object_that_holds_tensors_is_the_call_of_the_whole_model
     assert [type(one.model).__name__ for one in result.reached] == ["OnGraphs"]
 
 
+def test_a_direct_call_of_forward_is_a_call_of_the_model(run):
+    body = """
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+            self.width = self.forward(torch.zeros(3, 4)).shape[-1]
+
+        def forward(self, x):
+            return self.net.forward(x)
+
+    log.append(Outer().forward(torch.randn(2, 4)).shape)
+    """
+    result, calls = run(body)
+    assert calls == [("Outer", [(2, 4)], {}, False)]
+    assert result.module.log == [(2, 3)]
+    assert result.module.Net.forward.__code__.co_name == "forward"  # nothing stays patched
+
+
 def test_constructor_arguments_are_known_as_they_were_given(run):
     result, _ = run("model = Net(5, deep=True)\nmodel(torch.randn(2, 4))\n")
     made = result.constructions.of(result.reached[0].model)

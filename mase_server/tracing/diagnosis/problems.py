@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,6 +169,10 @@ class _Explanation:
                 return Complaint("value-dependent", f"{text[0].upper()}{text[1:]}"), []
             case AttributeError():
                 return explain_slip(self.scene) or self._explain_attribute(self.error)
+            case NotImplementedError() if (
+                lack := re.search(r"aten::(\w+).* Meta tensors", str(self.error))
+            ) is not None:
+                return self._too_big(ValueDependentError(f"{lack[1]} needs values")), []
             case NotImplementedError() if 'is missing the required "forward"' in str(self.error):
                 return self._no_forward(), []
         if any(text in str(self.error) for text in _VALUE_DEPENDENT):

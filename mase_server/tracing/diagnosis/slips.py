@@ -23,6 +23,7 @@ from mase_server.protocol.records import Edit, Fix
 from mase_server.tracing.diagnosis import scenes
 from mase_server.tracing.diagnosis.failure import Complaint
 from mase_server.tracing.diagnosis.scenes import Scene, get_raw_position
+from mase_server.tracing.importing.source import read_source
 from mase_server.tracing.recording.values import tensor_type
 
 Told = tuple[Complaint, list[Fix]]
@@ -66,10 +67,29 @@ def _explain_undefined_name(scene: Scene, match: re.Match[str]) -> Told | None:
         return _build_explanation(
             "name-error", f"{text}. The model has it: `self.{name}`.", _fix_name(scene, name, f"self.{name}")
         )
+    if (line := _find_import(frame, name)) is not None:
+        return _build_explanation("missing-package", f"{text}: its import in line {line} of the file failed.", None)
     near = find_closest_name(name, [*frame.f_locals, *frame.f_globals, *vars(builtins)])
     if near is None:
         return _build_explanation("name-error", f"{text}: define or import it.", None)
     return _build_explanation("name-error", f"{text}. Did you mean `{near}`?", _fix_name(scene, name, near))
+
+
+def _find_import(frame: FrameType, name: str) -> int | None:
+    """The line in which the file of a running function imports a name for all of it, such as an extension that is not
+    built."""
+    try:
+        tree = ast.parse(read_source(frame.f_code.co_filename))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    inside = {
+        inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda) for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        at_top = isinstance(node, ast.Import | ast.ImportFrom) and node not in inside
+        if at_top and name in (each.asname or each.name for each in node.names):
+            return node.lineno
+    return None
 
 
 def _fix_name(scene: Scene, old: str, new: str) -> Fix | None:

@@ -7,11 +7,14 @@ for a processor or for a library's import do not count.
 
 from __future__ import annotations
 
+import inspect
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from types import FrameType
 from typing import Any
 
@@ -99,6 +102,9 @@ class Watch:
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
+        #: The person's classes that define a forward: `model.forward(x)` is a call of the model, too.
+        self._forwarding: dict[type, Callable[..., Any]] = {}
+        constructions.on_class = self._watch_forward
         self._undo: list[tuple[object, str, Any]] = []
 
     # ------------------------------------------------------------------------------------------------ switching
@@ -132,9 +138,28 @@ class Watch:
 
         self._patch_attribute(nn.Module, "__call__", called)
         self._patch_attribute(nn.Module, "train", trained)
+        for kind, forward in self._forwarding.items():
+            self._patch_attribute(kind, "forward", self._gate_forward(forward))
         self._patch_attribute(torch.autograd, "grad", self._gate_function(torch.autograd.grad, skip=False))
         self._patch_attribute(torch.autograd, "backward", self._gate_function(torch.autograd.backward, skip=True))
         self._patch_attribute(torch.Tensor, "backward", self._gate_function(torch.Tensor.backward, skip=True))
+
+    def _watch_forward(self, kind: type[nn.Module]) -> None:
+        owner = next((each for each in kind.__mro__ if "forward" in vars(each)), nn.Module)
+        if owner in self._forwarding or get_class_origin(owner, self.folder) != "workspace":
+            return
+        forward = vars(owner)["forward"]
+        if inspect.isfunction(forward):
+            self._forwarding[owner] = forward
+            if self._undo:
+                self._patch_attribute(owner, "forward", self._gate_forward(forward))
+
+    def _gate_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(forward)
+        def called(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+            return self._handle_call(forward, module, args, kwargs)
+
+        return called
 
     def _gate_function(self, original: Callable[..., Any], *, skip: bool) -> Callable[..., Any]:
         """Run the original until a model was called; then count an event, and with `skip` do nothing else."""
@@ -170,9 +195,11 @@ class Watch:
         if id(model) in self.reached:
             if self.quiet is not None:
                 with self.quiet():
-                    return self._call_unwatched(model, args, kwargs)
+                    return self._call_unwatched(call, model, args, kwargs)
             self._stop_if_complete()
-            return self._call_unwatched(model, args, kwargs)
+            return self._call_unwatched(call, model, args, kwargs)
+        if _is_being_made(model):  # its constructor measures what a part gives
+            return self._call_unwatched(call, model, args, kwargs)
         part = id(model) in self.constructions.children()
         if self.reached and (self.late() or self.count() > self._last_step):
             raise Stop
@@ -180,16 +207,16 @@ class Watch:
             put_in_mode(model, False)
         self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
         if part:
-            return self._call_unwatched(model, args, kwargs)
+            return self._call_unwatched(call, model, args, kwargs)
         try:
             with self._pause_watching(), self._set_alarm(0), outside_modes():
                 return self.on_call(model, args, kwargs)
         finally:
             self._rearm_alarm(self.budget)
 
-    def _call_unwatched(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    def _call_unwatched(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         with self._pause_watching():
-            return model(*args, **kwargs)
+            return call(model, *args, **kwargs)
 
     def _is_model(self, model: nn.Module) -> bool:
         """Is it one of the user's own models, or one of a library with weights? torch's layers and losses are not."""
@@ -253,6 +280,17 @@ class Watch:
             return
         if self._patience.is_over(frame):
             raise TimeUp
+
+
+def _is_being_made(model: nn.Module) -> bool:
+    """Does a constructor of this very model run?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        names = frame.f_code.co_varnames
+        if frame.f_code.co_name == "__init__" and names and frame.f_locals.get(names[0]) is model:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _holds_tensor(value: Any) -> bool:

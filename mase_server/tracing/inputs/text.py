@@ -2,8 +2,9 @@
 
 Several inputs are separated by `;` or newlines; a value is a tensor, a `{name: value}` map, a tuple, a list or a
 Python constant; `join(..., ...)` puts tensors side by side in the last dimension, `flat(...)` makes the first two of
-a tensor one. A size is a number or a symbol, which may give its own size (`T=16`). The sizes may be followed by the
-fill of the values: `< 50257` (below), or one of the words of `FILLS`, e.g. `ones`, `causal`, `lengths(T)`.
+a tensor one, `array(...)` makes a numpy array of one. A size is a number or a symbol, which may give its own size
+(`T=16`). The sizes may be followed by the fill of the values: `< 50257` (below), or one of the words of `FILLS`, e.g.
+`ones`, `causal`, `lengths(T)`.
 """
 
 from __future__ import annotations

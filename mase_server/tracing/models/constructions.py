@@ -71,14 +71,19 @@ def list_required_parameters(function: Callable[..., Any]) -> list[inspect.Param
 
 
 class Constructions:
-    """Every constructor call of a module while `recording`, in order; the modules stay alive, so ids are unique."""
+    """Every constructor call of a module while `recording`, in order; the modules stay alive, so ids are unique.
+
+    on_class: is called with the class of each module that is made.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[int, Construction] = {}
+        self.on_class: Callable[[type[nn.Module]], None] = lambda kind: None
 
     def add(self, construction: Construction) -> None:
         """Remember one call."""
         self._by_id[id(construction.model)] = construction
+        self.on_class(type(construction.model))
 
     def of(self, model: nn.Module) -> Construction | None:
         """The call that made `model`, None for copies and for modules made outside."""

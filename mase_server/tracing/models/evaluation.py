@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import copy
 import functools
 import importlib
 import importlib.util
@@ -18,7 +19,7 @@ import inspect
 import itertools
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +111,8 @@ def _evaluate_expression(node: ast.expr, namespace: Namespace, local: Mapping[st
 class _Index:
     """What a file binds: its functions with their classes, innermost first; plain assignments and imports by name.
 
-    members: values that are assigned to attributes of `self`.  imports: name -> (module, name in it or "", level).
+    members: values that are assigned to attributes of `self`.  changes: those of entries of a name
+    (`config.depth = 3`), in order.  imports: name -> (module, name in it or "", level).
     defined: classes and functions at the top of the file.  only_defines: does the file nothing but define and assign?
     """
 
@@ -120,13 +122,47 @@ class _Index:
     imports: dict[str, tuple[str, str, int]]
     defined: frozenset[str]
     only_defines: bool
+    changes: dict[str, list[_Change]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """`config.model["depth"] = 3`. keys: "model" and "depth".  tests: conditions of the `if`s around it."""
+
+    line: int
+    keys: tuple[str, ...]
+    value: ast.expr
+    tests: tuple[ast.expr, ...]
+
+
+def _iterate_changes(body: Iterable[ast.AST], tests: tuple[ast.expr, ...] = ()) -> Iterator[tuple[str, _Change]]:
+    """The changes of entries that statements make, each with the name that holds the entry."""
+    for node in body:
+        match node:
+            case ast.If(test=ast.Compare(left=ast.Name(id="__name__")), body=then):
+                yield from _iterate_changes(then, tests)
+            case ast.If(test=test, body=then, orelse=other):
+                yield from _iterate_changes(then, (*tests, test))
+                yield from _iterate_changes(other, (*tests, ast.copy_location(ast.UnaryOp(ast.Not(), test), test)))
+            case ast.Assign(targets=[target], value=value):
+                keys = list[str]()
+                while isinstance(target, ast.Attribute | ast.Subscript):
+                    key = target.attr if isinstance(target, ast.Attribute) else getattr(target.slice, "value", None)
+                    keys.insert(0, key if isinstance(key, str) else "")
+                    target = target.value
+                if keys and all(keys) and isinstance(target, ast.Name) and target.id != "self":
+                    yield target.id, _Change(node.lineno, tuple(keys), value, tests)
+            case ast.stmt():
+                yield from _iterate_changes(getattr(node, "body", ()), tests)
 
 
 @functools.lru_cache(maxsize=64)
 def _index_tree(tree: ast.Module) -> _Index:
     """Read once for all calls in the file."""
     defined = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    index = _Index([], {}, {}, {}, defined, all(map(_only_defines, tree.body)))
+    index = _Index([], {}, {}, {}, defined, all(map(_only_defines, tree.body)), {})
+    for changed, change in _iterate_changes(tree.body):
+        index.changes.setdefault(changed, []).append(change)
     owners = {
         inner: node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for inner in node.body
     }  # fmt: skip
@@ -279,7 +315,27 @@ class _Resolver:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
         if value is None:
             return self._resolve_argument(name, line, depth)
-        return self.evaluate(value, depth + 1)
+        return self._apply_changes(name, value.lineno, line, self.evaluate(value, depth + 1), depth)
+
+    def _apply_changes(self, name: str, first: int, last: int, value: Any, depth: int) -> Any:
+        """A configuration with the entries that the statements between two lines give it."""
+        changes = [each for each in self.index.changes.get(name, ()) if first < each.line < last]
+        if not changes:
+            return value
+        with contextlib.suppress(*RAISED):  # the border to the user's configurations
+            value = copy.deepcopy(value)
+        for change in changes:
+            with contextlib.suppress(*RAISED):  # the border to the user's expressions
+                if all(self.evaluate(test, depth + 1) for test in change.tests):
+                    holder = value
+                    for key in change.keys[:-1]:
+                        holder = holder[key] if isinstance(holder, Mapping) else getattr(holder, key)
+                    made = self.evaluate(change.value, depth + 1)
+                    if isinstance(holder, MutableMapping):
+                        holder[change.keys[-1]] = made
+                    else:
+                        setattr(holder, change.keys[-1], made)
+        return value
 
     def evaluate(self, value: ast.expr, depth: int) -> Any:
         """The value of an expression of the file."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import dataclasses
 import inspect
 import itertools
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -244,7 +246,26 @@ class _Guess:
         with contextlib.suppress(NoArgumentsError):  # then its entries are read from its source
             if ranked:
                 return self.filled(ranked[0])
+        ready = max(self._iterate_ready(), key=lambda each: _count_entries(each, read), default=None)
+        if _count_entries(ready, read) > max(1, len(read) // 2):
+            return AnyConfig(ready).at((name,)) if isinstance(ready, dict) else copy.deepcopy(ready)
         return make_configuration(name, tree, self.around.settings())
+
+    def _iterate_ready(self) -> Iterator[Any]:
+        """Configurations that the file and the modules that it imports hold in variables, also in a table of several,
+        and those that their functions give without arguments."""
+        folder = self.around.workspace.folder
+        spaces = [value for value in self.around.namespace.values() if isinstance(value, ModuleType)]
+        inside = [vars(each) for each in spaces if folder and str(getattr(each, "__file__", "")).startswith(folder)]
+        for space in (self.around.namespace, *inside):
+            for key, value in list(space.items()):
+                if isinstance(value, Mapping):
+                    yield from (value, *value.values())
+                elif inspect.isfunction(value) and CONFIG_NAME.search(key) and not list_required_parameters(value):
+                    with contextlib.suppress(*RAISED):  # the border to the user's functions
+                        yield value()
+                elif CONFIG_NAME.search(key):
+                    yield value
 
     def filled(self, kind: type) -> Any:
         """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
@@ -277,6 +298,16 @@ class _Guess:
                     return made, {}
             known = known or evaluate_partly(call.node, names, call.tree, kind, call.file, self.around)[0]
         return None, known
+
+
+def _count_entries(config: Any, names: Set[str]) -> int:
+    """The number of these entries that a configuration has, read as items or as attributes."""
+    if isinstance(config, type | ModuleType) or not (isinstance(config, Mapping) or hasattr(config, "__dict__")):
+        return 0
+    try:
+        return sum(name in config if isinstance(config, Mapping) else hasattr(config, name) for name in names)
+    except RAISED:  # the border to the user's configurations
+        return 0
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

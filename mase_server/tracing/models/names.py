@@ -63,6 +63,14 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("f32", ("B", "N", 3)), TensorSpec("f32", ("B", 3, "N")), TensorSpec("f32", ("N", 3))),
     ),
     (
+        r"^(grid|mesh_?grid|coord_?grid)$",
+        (
+            TensorSpec("f32", ("B", "H", "W", 2)),
+            TensorSpec("f32", ("B", "L", 1)),
+            TensorSpec("f32", ("B", "D", "H", "W", 3)),
+        ),
+    ),
+    (
         r"^(wavs?|waves?|waveforms?|audios?|speech|raw|signals?)$",
         (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
     ),
@@ -118,6 +126,7 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
             TensorSpec("f32", ("B", "V")),
         ),
     ),
+    (r"_(ratings?|weights?|scores?|values?|probs?)$", (TensorSpec("f32", ("B", "T")), TensorSpec("f32", ("B",)))),
     (
         r"(^|_)(idx|ids?|input_?ids|tok(en)?s?|src|tgt|trg|source|target|text|words?|sents?|sentences?|users?|items?)($|_)",
         (TensorSpec("i64", ("B", "T"), "below", "V"), TensorSpec("i64", ("B",), "below", "V")),

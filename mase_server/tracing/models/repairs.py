@@ -10,7 +10,10 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+import pkgutil
 import re
+import string
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -39,6 +42,9 @@ DROPPED = object()
 _SIDES = re.compile(
     r"(window|win|kernel|patch|grid|image|img|input|pool|shift)_?(size|res|resolution|shape)s?$|^stride$"
 )
+#: Names of square matrices, and of their sides.
+_MATRIX = re.compile(r"matrix|adj|laplacian|^a$|graph", re.IGNORECASE)
+_SIDE_OF_MATRIX = re.compile(r"node|vert|joint|sensor|station|^in(put)?_?(dim|features|size)$|^n$", re.IGNORECASE)
 #: The words of a vocabulary with pretrained vectors.
 MAX_WORDS = 1000
 _NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
@@ -126,10 +132,36 @@ def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
 
 def _propose_tensors(clue: Clue, match: re.Match[str]) -> Changes:
     """A tensor for an argument of which a tensor's method is called."""
-    if hasattr(torch.Tensor, match[1]) and not hasattr(nn.Module, match[1]):
+    if hasattr(torch.Tensor, match[1]):
         for name in clue.culprits[:MAX_CULPRITS]:
+            if hasattr(nn.Module, match[1]) and not _MATRIX.search(name):
+                continue
             if clue.arguments[name] is None or isinstance(clue.arguments[name], int | float | list | tuple):
+                for size in _list_sides(clue) if _MATRIX.search(name) else ():
+                    yield {name: Made(partial(torch.eye, size), f"torch.eye({size})")}
                 yield {name: Made(partial(torch.ones, 64), "torch.ones(64)")}
+
+
+def _list_sides(clue: Clue) -> list[int]:
+    """Sizes that a square matrix may have: those of nodes and of inputs."""
+    named = [name for name, value in clue.arguments.items() if _is_whole(value) and _SIDE_OF_MATRIX.search(name)]
+    return list(dict.fromkeys(clue.arguments[name] for name in named)) or [16]
+
+
+def _propose_letters(clue: Clue, match: re.Match[str]) -> Changes:
+    """`labels.index("_")`: an alphabet with that letter."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        if isinstance(clue.arguments[name], list | tuple):
+            yield {name: [match[1], *string.ascii_lowercase]}
+
+
+def _propose_own_config(clue: Clue, match: re.Match[str]) -> Changes:
+    """The configuration class that a model of transformers names, with the entries that are known."""
+    kind = getattr(clue.function, "config_class", None)
+    for name, value in clue.given.items():
+        if isinstance(kind, type) and not isinstance(value, kind):
+            entries = dict(value) if isinstance(value, dict) else {}
+            yield {name: Made(partial(kind, **entries), f"{kind.__name__}(...)")}
 
 
 def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
@@ -410,12 +442,32 @@ def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
+def _propose_texts(clue: Clue, match: re.Match[str]) -> Changes:
+    """`"models." + name`: a text, whose value the next error asks for."""
+    yield from ({name: ""} for name in clue.culprits[:MAX_CULPRITS] if not isinstance(clue.arguments[name], str))
+
+
+def _propose_modules(clue: Clue, match: re.Match[str]) -> Changes:
+    """`importlib.import_module("models." + name)`: the modules of that package, for a text of which no module has the
+    name."""
+    package = sys.modules.get(match[1])
+    texts = [name for name, value in clue.arguments.items() if str(value) == match[2]]
+    found = sorted(module.name for module in pkgutil.iter_modules(getattr(package, "__path__", ())))
+    for module, name in itertools.product(found, [*texts, *clue.culprits[:MAX_CULPRITS]]):
+        if isinstance(clue.arguments[name], str | int):
+            yield {name: module}
+
+
 Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
     (r"^KeyError: '(\w+)'", _propose_keyword),
+    (r"^ValueError: '(.+)' is not in list", _propose_letters),
+    (r"should be an instance of class `\w*Config`", _propose_own_config),
+    (r"can only concatenate str \(not", _propose_texts),
+    (r"^ModuleNotFoundError: No module named '([\w.]+)\.(\w*)'", _propose_modules),
     (r"parameter is expected to be 2-dimensional|'int' object has no attribute 'dim'", _propose_matrices),
     (
         r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be",

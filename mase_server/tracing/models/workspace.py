@@ -115,7 +115,7 @@ class Workspace:
 
     def calls(self, name: str, home: str = "") -> Iterator[Call]:
         """Calls of the class or function `name`, which is defined in the file `home`, by default the one left out."""
-        wanted = re.compile(rf"\b{re.escape(name)}(\.\w+)?\s*\(".encode())
+        wanted = re.compile(rf"\b{re.escape(name)}((\.\w+)?\s*\(| as \w)".encode())
         # A class is known by its file's name or by those of the packages around it.
         defined = Path(home or self.but)
         known = {defined.stem, *defined.parent.parts[-3:]}
@@ -239,6 +239,7 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
         for alias in node.names
         if alias.asname
     }
+    renamed = {given for given, parts in aliases.items() if parts == [name]}
     # A module that is chosen by its name may be any: `module = import_module("models." + name)`.
     loaded = {
         node.targets[0].id
@@ -249,14 +250,21 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
         match node:
             case ast.Call(func=ast.Name(id=called)) if called == name:
                 yield node
+            case ast.Call(func=ast.Name(id=called) as func) if called in renamed:
+                yield _call_by_name(name, func, node)
             case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=made)) if called == name:
                 if re.match(r"from_|build|create|make", made):
                     yield node
-            case ast.Call(func=ast.Attribute(value=holder, attr=called) as func, args=args, keywords=keywords):
+            case ast.Call(func=ast.Attribute(value=holder, attr=called) as func):
                 parts = [part for word in ast.unparse(holder).split(".") for part in aliases.get(word, [word])]
                 if called == name and not (known.isdisjoint(parts) and loaded.isdisjoint(parts)):
-                    plain = ast.copy_location(ast.Name(name, ast.Load()), func)
-                    yield ast.copy_location(ast.Call(plain, args, keywords), node)
+                    yield _call_by_name(name, func, node)
+
+
+def _call_by_name(name: str, func: ast.expr, node: ast.Call) -> ast.Call:
+    """The same call with the class's own name."""
+    plain = ast.copy_location(ast.Name(name, ast.Load()), func)
+    return ast.copy_location(ast.Call(plain, node.args, node.keywords), node)
 
 
 def loads_module(node: ast.expr) -> bool:

@@ -155,8 +155,17 @@ def _flatten_batch(values: list[Any]) -> torch.Tensor:
     return flattened
 
 
-#: Words of the text form -> how the parts become one tensor.
-COMBINATIONS: dict[str, Callable[[list[Any]], Any]] = {"join": _concatenate_parts, "flat": _flatten_batch}
+def as_array(values: list[Any]) -> Any:
+    """A numpy array, for a forward that makes its tensors itself."""
+    return values[0].numpy()
+
+
+#: Words of the text form -> how the parts become one value.
+COMBINATIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "join": _concatenate_parts,
+    "flat": _flatten_batch,
+    "array": as_array,
+}
 
 
 def join_parts(*parts: Spec) -> SequenceSpec:

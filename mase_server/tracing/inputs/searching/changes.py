@@ -12,7 +12,12 @@ from mase_server.tracing.inputs.searching.failures import Failed
 from mase_server.tracing.inputs.searching.kinds import RANKS, TOLD_RANKS, level_ranks
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
-from mase_server.tracing.inputs.searching.sizes import propose_agreements, propose_partners
+from mase_server.tracing.inputs.searching.sizes import (
+    propose_agreements,
+    propose_joined,
+    propose_partners,
+    propose_shorter,
+)
 from mase_server.tracing.inputs.searching.structure import ROWS as STRUCTURE
 from mase_server.tracing.inputs.searching.trees import iterate_tensor_specs, shape_of
 from mase_server.tracing.inputs.spec import Inputs
@@ -36,8 +41,10 @@ def propose_changes(failed: Failed) -> list[Inputs]:
     rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
     proposed = itertools.chain(
         propose_partners(failed),
+        propose_joined(failed),
         itertools.chain.from_iterable(row(failed, match) for row, match in rows),
         propose_agreements(failed),
+        propose_shorter(failed),
         level_ranks(failed),
     )
     return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))

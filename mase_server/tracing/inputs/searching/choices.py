@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES, library_choices
+from mase_server.tracing.inputs.library.images import as_array
 from mase_server.tracing.inputs.searching.consumers import hidden_states
 from mase_server.tracing.inputs.searching.forward import (
     Source,
@@ -39,6 +40,7 @@ from mase_server.tracing.inputs.searching.singles import (
     type_of,
 )
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
+from mase_server.tracing.models.constructions import arguments_of
 from mase_server.tracing.models.names import usual_inputs
 
 MAX_ROWS = 200
@@ -184,8 +186,11 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         return [
             Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(read)
         ]
-    if walked := _walked_with(model, name):
-        return walked
+    maps, walked = _list_told_maps(model, name), _walked_with(model, name)
+    if maps or walked:
+        return [*maps, *walked, *(leaf_choices(model, name, Wanted(name)) if not walked else ())]
+    if makes_tensor(model, name) == "from_numpy":
+        return [replace(each, spec=SequenceSpec((each.spec,), build=as_array)) for each in _list_tensors(model, name)]
     if listed := _read_alone(model, name):
         return [*listed, *leaf_choices(model, name, Wanted(name))]
     if (count := _count_listed_tensors(model, name)) > 0:
@@ -197,6 +202,25 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         # A parameter that is only iterated over may be one tensor too.
         return lists[:1] + leaf_choices(model, name, wanted)[:1] + lists[1:]
     return leaf_choices(model, name, Wanted(name))
+
+
+#: Functions of torch that make a tensor of an array.
+_MAKING = frozenset({"from_numpy", "LongTensor", "IntTensor", "FloatTensor", "tensor", "as_tensor"})
+
+
+def makes_tensor(model: nn.Module, name: str) -> str:
+    """The function of torch by which a forward makes a tensor of a parameter; "" if there is none."""
+    source = Source.of(model, model.forward)
+    for node in ast.walk(source.node) if source else ():
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=made), args=[ast.Name(id=given), *_]):
+                if given == name and made in _MAKING:
+                    return made
+    return ""
+
+
+def _list_tensors(model: nn.Module, name: str) -> list[Choice]:
+    return [each for each in leaf_choices(model, name, Wanted(name)) if isinstance(each.spec, TensorSpec)]
 
 
 def give_back(value: Any, *more: Any, **options: Any) -> Any:
@@ -219,6 +243,8 @@ def _list_part_choices(model: nn.Module, name: str, index: int) -> list[Choice]:
         members = [leaf_choices(model, ast.unparse(each), Wanted(ast.unparse(each))) for each in target.elts]
         inner = [Choice(SequenceSpec(_list_specs(row)), _join_reasons(row)) for row in _combine_parts(members)]
         return [*(Choice(each, "the state of its recurrent layer") for each in states), *inner]
+    if isinstance(target, ast.Name) and (keys := keys_of(model, target.id)):
+        return _list_container_choices(model, target.id, keys)
     found = leaf_choices(model, target.id if isinstance(target, ast.Name) else f"{name}{index}", Wanted(name, index))
     guessed = all(choice.why.endswith("a guess") for choice in found)
     return [*(Choice(spec, f"by its name {name!r}") for spec in usual_inputs(name) if guessed), *found]
@@ -284,11 +310,38 @@ def _walked_with(model: nn.Module, name: str) -> list[Choice]:
     ]
 
 
-def halve_scales(specs: tuple[Spec, ...]) -> tuple[Spec, ...]:
+#: Names of lists with the channels of each map.
+_CHANNEL_LIST = re.compile(r"ch(an(nel)?)?s?(_|$)|dims|planes|widths?|filters|feat(ure)?s?(_|$)|in_(features|dims)")
+
+
+def _list_told_maps(model: nn.Module, name: str) -> list[Choice]:
+    """A list of maps with the channels that a constructor's list has, if members are read from the end or by a
+    variable."""
+    source = Source.of(model, model.forward)
+    reads = [
+        node.slice
+        for node in ast.walk(source.node if source else ast.Module([], []))
+        if isinstance(node, ast.Subscript) and _is_name(node.value, name)
+    ]
+    if not any(isinstance(each, ast.UnaryOp | ast.Name | ast.BinOp) for each in reads):
+        return []
+    if any(isinstance(each, ast.Slice | ast.Tuple) for each in reads):
+        return []
+    for key, value in arguments_of(model).items():
+        value = value.tolist() if type(value).__module__ == "numpy" else value
+        sizes = list(value) if isinstance(value, list | tuple) else []
+        if _CHANNEL_LIST.search(key) and len(sizes) > 1 and all(type(size) is int for size in sizes):
+            maps = tuple(TensorSpec("f32", ("B", size, "H", "W")) for size in sizes)
+            maps = halve_scales(maps) if sizes[0] <= sizes[-1] else halve_scales(maps[::-1])[::-1]
+            return [Choice(SequenceSpec(maps, is_list=True), f"a map for each of its {key}")]
+    return []
+
+
+def halve_scales(specs: Sequence[Spec]) -> tuple[Spec, ...]:
     """Maps of several scales: each half as large as the one before."""
     maps = [spec for spec in specs if isinstance(spec, TensorSpec) and spec.dims[-2:] == ("H", "W")]
     if len(maps) != len(specs):
-        return specs
+        return tuple(specs)
     sides = [64 // 2**index for index in range(len(maps))]
     return tuple(replace(spec, dims=(*spec.dims[:2], side, side)) for spec, side in zip(maps, sides, strict=True))
 
@@ -380,7 +433,7 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
     uses = reads = 0
     for node in in_order(source.node):
         match node:
-            case ast.Name(id=owner) if owner == name:
+            case ast.Name(id=owner, ctx=ast.Load()) if owner == name:
                 uses += 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
                 found.setdefault(key, False)

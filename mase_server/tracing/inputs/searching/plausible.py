@@ -232,7 +232,8 @@ def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> 
 
 def _iterate_shape_faults(dims: Sequence[int | str], sizes: Mapping[str, int]) -> Iterator[str]:
     numbers = [sizes.get(dim, 8) if isinstance(dim, str) else dim for dim in dims]
-    if len(dims) == 4 and min(numbers[2:]) > 1 and max(numbers[2:]) >= 8 * min(numbers[2:]):
+    last = tuple(dims[1:3]) == ("H", "W")  # channels come last
+    if len(dims) == 4 and not last and min(numbers[2:]) > 1 and max(numbers[2:]) >= 8 * min(numbers[2:]):
         yield "an image that is much wider than high"
     if len(dims) == 1 and isinstance(dims[0], int):
         yield "features without a batch"

@@ -19,7 +19,7 @@ from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_u
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.plausible import count_faults
 from mase_server.tracing.inputs.searching.singles import Choice
-from mase_server.tracing.inputs.searching.sizes import meets_mask, propose_partners
+from mase_server.tracing.inputs.searching.sizes import meets_mask, propose_joined, propose_partners
 from mase_server.tracing.inputs.searching.trees import get_inputs_key
 from mase_server.tracing.inputs.spec import (
     LARGEST_FILLED,
@@ -263,6 +263,7 @@ class Frontier:
         telling = telling or meets_mask(failed) or next(propose_partners(failed), None) is not None
         if tells_ranks(failed) and any(choice.told for choice in candidate.picked.values()):
             telling = False  # words of another number of dimensions are about something else
+        telling = telling or next(propose_joined(failed), None) is not None
         first = changed + usual if telling else usual + changed
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:

@@ -21,7 +21,7 @@ from mase_server.tracing.models.names import STATE, usual_inputs
 DEFAULT_VOCABULARY = 10
 #: Names of indices of which each sample has one.
 SINGLE = re.compile(
-    r"^(t|ts|time|timesteps?|y|labels?|class(es)?|class_?labels?|cond|users?|items?|action|step|(target|cand|pos|neg)_\w+"
+    r"^(t|ts|time|timesteps?|y|labels?|class(es)?|class_?labels?|cond|users?|items?|action|step|(target|cand|pos|neg)_(?!seq)\w+"
     r"|\w*(user|item)(_ids?)?)$"
 )
 
@@ -29,7 +29,7 @@ SINGLE = re.compile(
 #: Words in names that tell more than the layer that is first given the input.
 NAMED_FIRST = (
     "sigma", "noise_level", "timestep", "guidance", "mask", "len", "edge", "adj", "label", "class", "index", "rays",
-    "dirs",
+    "dirs", "grid",
 )  # fmt: skip
 
 

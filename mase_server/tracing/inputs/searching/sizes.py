@@ -30,6 +30,7 @@ from mase_server.tracing.inputs.searching.trees import (
     size_of,
 )
 from mase_server.tracing.inputs.spec import Inputs, TensorSpec
+from mase_server.tracing.models.names import usual_inputs
 
 Changes = Iterator[Inputs]
 Match = re.Match[str]
@@ -126,6 +127,40 @@ def propose_partners(failed: Failed) -> Changes:
             yield put_member(failed.inputs, path, replace(spec, dims=(*lengths, spec.dims[-1])))
 
 
+def propose_shorter(failed: Failed) -> Changes:
+    """Sequences that are longer than a table of positions, shortened by one factor: a step may be several tokens."""
+    if not failed.meets_table() and OPERANDS.get(failed.trail.name) is not compare_elementwise:
+        return
+    found = [value for value in list_operands(failed.trail) if value.dim() > 1]
+    lengths = {value.shape[-2] for value in found if value.shape[-2] > 1}
+    if len(lengths) != 2:
+        return
+    most, had = sorted(lengths)
+    shapes = [shape_of(failed.inputs, spec) for _, spec in iterate_tensor_specs(failed.inputs)]
+    for length in dict.fromkeys(shape[1] for shape in shapes if len(shape) > 1 and had >= shape[1] > 1):
+        value, changed = length * most // had, failed.inputs
+        for path, spec in iterate_tensor_specs(failed.inputs):
+            if len(spec.dims) > 1 and size_of(failed.inputs, spec.dims[1]) == length:
+                changed = put_member(changed, path, replace(spec, dims=(spec.dims[0], "T", *spec.dims[2:])))
+        if value > 1:
+            yield Inputs(changed.entries, {**changed.sizes, "T": value})
+
+
+def propose_joined(failed: Failed) -> Changes:
+    """Inputs that are joined along their last dimension: one gets the batch and the lengths of another, and the number
+    of columns that is usual for its name."""
+    parts = failed.trail.args[0] if failed.trail.args else failed.trail.kwargs.get("tensors")
+    if failed.trail.name not in ("cat", "concat", "concatenate") or not isinstance(parts, list | tuple):
+        return
+    found = [(path, spec) for part in parts if (path := failed.place(part)) and (spec := failed.leaf(part)) is not None]
+    dim = failed.trail.kwargs.get("dim", failed.trail.args[1] if len(failed.trail.args) > 1 else 0)
+    for (path, spec), (_, like) in ((one, two) for two in found for one in found if one[0] != two[0]):
+        if dim in (-1, len(like.dims) - 1) and like.dims[:-1] != spec.dims[:-1] and like.dims and spec.dims:
+            usual = [each for each in usual_inputs(str(path[-1])) if len(each.dims) == len(like.dims)]
+            for each in (*usual, spec):
+                yield put_member(failed.inputs, path, replace(spec, dims=(*like.dims[:-1], each.dims[-1])))
+
+
 def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
     paths = failed.sources(told.tensor) if told.tensor is not None else list(failed.specs)
     pairs = [(path, spec) for path in paths if isinstance(spec := failed.specs.get(path), TensorSpec)]
@@ -136,7 +171,7 @@ def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
         path = failed.place(told.tensor)
         if path is not None and told.at < len(direct.dims):
             yield from resize_dimension(failed.inputs, path, direct, told.at, told.wanted)
-    for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride):
+    for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride, _rest_of_slice):
         for path, spec in pairs:
             for at, size in enumerate(shape_of(failed.inputs, spec)):
                 value = None if at == 0 and len(spec.dims) > 1 and isinstance(spec.dims[0], str) else fit(size, told)
@@ -171,6 +206,11 @@ def _part_of_sum(size: int, told: Disagreement) -> int | None:
     """The size of a tensor that is joined with others: more or less by the difference."""
     value = size + told.wanted - told.had
     return value if size < told.had and value > 0 else None
+
+
+def _rest_of_slice(size: int, told: Disagreement) -> int | None:
+    """The size of a tensor of which a slice was taken: more or less by the difference."""
+    return size + told.wanted - told.had if size > told.had and told.wanted > told.had else None
 
 
 def _match_factor(size: int, told: Disagreement) -> int | None:
@@ -391,20 +431,23 @@ def change_flattened(
 
 
 def _change_columns(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iterator[Inputs]:
-    """Rows whose columns a convolution made fewer before they were flattened with its channels: more or fewer columns,
-    by a whole stride."""
+    """Rows whose columns a convolution made fewer before they were flattened with its channels, or the other way round:
+    more or fewer columns, by a whole stride."""
     mode = failed.trail.mode
     shapes = dict.fromkeys(tuple(each.shape) for each in (reversed(mode.made) if mode is not None else ()))
-    for channels, before in ((shape[1], shape[-1]) for shape in shapes if len(shape) == 4):
+    for shape, at in ((shape, at) for shape in shapes if len(shape) == 4 for at in (-1, -2)):
+        channels, before = shape[1], shape[at]
         if not had or channels * before != had or wanted % channels:
             continue
         for path, spec in pairs:
-            size = spec.dims[-1] if spec.dims else None
-            if isinstance(size, int) and size > before:
+            size = size_of(failed.inputs, spec.dims[at]) if len(spec.dims) >= -at else 0
+            if size > before and (at == -2 or isinstance(spec.dims[at], int)):
                 stride = 2 ** round(math.log2(size / before))
                 value = size + (wanted // channels - before) * stride
                 if value > 0:
-                    yield put_member(failed.inputs, path, replace(spec, dims=(*spec.dims[:-1], value)))
+                    dims = list(spec.dims)
+                    dims[at] = value
+                    yield put_member(failed.inputs, path, replace(spec, dims=tuple(dims)))
 
 
 def _change_flat_images(failed: Failed, had: int, wanted: int, pairs: Pairs) -> Iterator[Inputs]:

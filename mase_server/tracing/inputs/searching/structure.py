@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from mase_server.tracing.inputs.searching.choices import Record, guesses_for, halve_scales, new_guesses
+from mase_server.tracing.inputs.library.images import as_array
+from mase_server.tracing.inputs.searching.choices import Record, guesses_for, halve_scales, makes_tensor, new_guesses
 from mase_server.tracing.inputs.searching.failures import Failed
-from mase_server.tracing.inputs.searching.trees import Path, put_member
+from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member
 from mase_server.tracing.inputs.spec import Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.clues import Step
 
@@ -166,6 +167,16 @@ def _as_tensor(failed: Failed, match: Match) -> Changes:
             yield put_member(failed.inputs, path, spec.items[0])
 
 
+def _as_arrays(failed: Failed, match: Match) -> Changes:
+    """numpy arrays for the tensors that the failing statement names, and for all that a forward makes tensors of."""
+    named = {node.id for node, _, _ in failed.read() if isinstance(node, ast.Name)}
+    changed = failed.inputs
+    for path, spec in iterate_tensor_specs(failed.inputs):
+        if path[0] in named or (len(path) == 1 and makes_tensor(failed.model, str(path[0]))):
+            changed = put_member(changed, path, SequenceSpec((spec,), build=as_array))
+    yield changed
+
+
 Row = tuple[str, Callable[[Failed, Match], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
@@ -185,5 +196,10 @@ ROWS: tuple[Row, ...] = (
         r"must be tuple of Tensors, not Tensor|has no len|iteration over a 0-d|'Tensor' object is not iterable",
         _as_sequence,
     ),
-    (r"must be Tensor, not (?:list|tuple)|'(?:list|tuple)' object has no attribute", _as_tensor),
+    (
+        r"must be Tensor, not (?:list|tuple)|'(?:list|tuple)' object has no attribute"
+        r"|invalid combination of arguments - got \((?:list|tuple)\b",
+        _as_tensor,
+    ),
+    (r"numpy|np\.ndarray", _as_arrays),
 )

@@ -25,8 +25,9 @@ from mase_server.tracing.models.constructions import construction_of, list_requi
 #: What a dimension is called -> its symbol; the first that matches counts. `N` and `L` are decided by their place.
 SYMBOLS: tuple[tuple[str, str], ...] = (
     (r"n?b|bs|bsz|bz|b_?size|n?_?batch(es|_?size)?|mini_?batch(_?size)?|sz_?b|num_?samples", "B"),
-    (r"h|ht|height|img_?h|rows", "H"),
-    (r"w|wd|width|img_?w|cols", "W"),
+    (r"h|ht|height|img_?h|rows|x_?1", "H"),
+    (r"w|wd|width|img_?w|cols|x_?2", "W"),
+    (r"x_?3", "D"),
     (r"(src|source|s|key|kv|mem(ory)?|enc)_?(seq_?)?(len(gth)?|steps)|s|lk|tk|src", "S"),
     (
         r"t|l[qx]?|(\w+_)?(seq|len|time|length|frames?|steps?|tokens?|sequences?|lengths?|words?|samples|timesteps)"
@@ -230,6 +231,8 @@ def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
 def _is_shape(model: nn.Module, sizes: tuple[str, ...], closed: bool) -> bool:
     """Are these the sizes of a tensor, and not the words of a sentence?"""
     if not sizes or len(sizes) > MAX_RANK or all(size.isdigit() for size in sizes):
+        return False
+    if all(re.fullmatch(r"x_?\d", size) for size in sizes):  # several tensors
         return False
     if len(sizes) == 1 and not closed and _symbol_of(sizes[0]) != "B" and sizes[0] not in ("N", "T", "L"):
         return False

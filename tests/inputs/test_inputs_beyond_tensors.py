@@ -1,0 +1,355 @@
+"""Inputs that are no plain tensors: numpy arrays, records among several values, lists of maps, and joined columns.
+
+Ground truth: what is found runs in plain eager PyTorch, and its shapes are worked by hand.
+"""
+
+import pytest
+from test_inputs_in_repositories import HEAD, shown
+from test_inputs_missing import traced
+from test_inputs_packages import runs_in_eager
+
+from mase_server.tracing.inputs.spec import inputs_at
+from mase_server.tracing.inputs.text import format_inputs, parse_inputs
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return tmp_path / "workspace"
+
+
+RECOMMENDER = """
+import numpy as np
+
+
+class Net(nn.Module):
+    def __init__(self, count=30):
+        super().__init__()
+        self.items = nn.Embedding(count, 6)
+        self.places = nn.Embedding(65, 6)
+
+    def encode(self, log_seqs):
+        seqs = self.items(torch.LongTensor(log_seqs))
+        places = np.tile(np.arange(1, log_seqs.shape[1] + 1), [log_seqs.shape[0], 1])
+        places *= log_seqs != 0
+        return seqs + self.places(torch.LongTensor(places))
+
+    def forward(self, users, log_seqs, pos_seqs):
+        wanted = self.items(torch.LongTensor(pos_seqs))
+        return (self.encode(log_seqs) * wanted).sum(-1)
+"""
+
+
+def test_inputs_that_a_forward_makes_tensors_of_are_numpy_arrays(workspace):
+    payload = traced(workspace.parent, {"net.py": HEAD + RECOMMENDER})
+    (model,) = payload["models"]
+    text = model["comment"]["inputs"].partition("mase:")[2]
+    assert "log_seqs: array(i64[" in text
+    assert "pos_seqs: array(i64[" in text
+    values = inputs_at(parse_inputs(text))
+    assert len(values["log_seqs"].shape) == 2
+    assert values["log_seqs"].shape == values["pos_seqs"].shape
+    assert not [each for each in payload["problems"] if each["severity"] == "error"]
+
+
+def test_what_is_read_by_from_numpy_is_an_array_at_once(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, rows):
+        return self.layer(torch.from_numpy(rows).float())
+"""
+    found, errors = shown(workspace, body)
+    assert runs_in_eager(found["Net"]).shape[-1] == 2
+    assert not errors
+
+
+def test_an_array_is_written_and_read_back():
+    text = "ids: array(i64[B=2, T=16] < 9)"
+    inputs = parse_inputs(text)
+    assert format_inputs(inputs) == text
+    assert inputs_at(inputs)["ids"].shape == (2, 16)
+
+
+def test_a_value_that_is_unpacked_may_be_a_record(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(7, 3)
+
+    def forward(self, data):
+        flow, shape = data
+        return self.layer(flow.x) + flow.pos
+"""
+    found, errors = shown(workspace, body)
+    record = dict(found["Net"].spec.entries["data"].items[0].items)
+    assert set(record) == {"x", "pos"}
+    assert record["x"].dims[-1] == 7
+    assert runs_in_eager(found["Net"]).shape[-1] == 3
+    assert not errors
+
+
+def test_a_tensor_is_given_where_only_training_unpacks(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 1)
+
+    def forward(self, inputs):
+        if self.training:
+            images, boxes = inputs
+        else:
+            images = inputs
+        return self.layer(images)
+"""
+    found, errors = shown(workspace, body)
+    assert found["Net"].spec.entries["inputs"].dims[1] == 3
+    assert not errors
+
+
+DECODER = """
+class Net(nn.Module):
+    def __init__(self, num_ch_enc):
+        super().__init__()
+        self.first = nn.Conv2d(num_ch_enc[-1], 8, 1)
+        self.skips = nn.ModuleList([nn.Conv2d(8 + width, 8, 1) for width in num_ch_enc[:-1]])
+        self.up = nn.Upsample(scale_factor=2)
+
+    def forward(self, features):
+        x = self.first(features[-1])
+        for i in range(len(self.skips) - 1, -1, -1):
+            x = self.skips[i](torch.cat([self.up(x), features[i]], 1))
+        return x
+"""
+
+
+def test_a_list_of_maps_has_the_channels_of_the_constructors_list(workspace):
+    found, errors = shown(workspace, DECODER, **{"use.py": "from net import Net\n\nmodel = Net([5, 6, 7])\n"})
+    maps = found["Net"].spec.entries["features"].items
+    assert [each.dims for each in maps] == [("B", 5, 64, 64), ("B", 6, 32, 32), ("B", 7, 16, 16)]
+    assert runs_in_eager(found["Net"]).shape == (2, 8, 64, 64)
+    assert not errors
+
+
+OPERATOR = """
+class Net(nn.Module):
+    def __init__(self, steps=10):
+        super().__init__()
+        self.lift = nn.Linear(steps * 3 + 2, 8)
+        self.mix = nn.Conv2d(8, 8, 1)
+
+    def forward(self, x, grid):
+        # x dim = [b, x1, x2, t*v]
+        x = torch.cat((x, grid), dim=-1)
+        return self.mix(self.lift(x).permute(0, 3, 1, 2))
+"""
+
+
+def test_joined_inputs_share_their_lengths_and_the_columns_of_the_layer(workspace):
+    found, errors = shown(workspace, OPERATOR)
+    entries = found["Net"].spec.entries
+    assert entries["x"].dims == ("B", "H", "W", 30)
+    assert entries["grid"].dims == ("B", "H", "W", 2)
+    assert runs_in_eager(found["Net"]).shape[1] == 8
+    assert not errors
+
+
+def test_a_slice_tells_the_size_of_the_whole(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return self.layer(x[:, 0:3]) + self.layer(x[:, 3:])
+"""
+    found, errors = shown(workspace, body)
+    assert found["Net"].spec.entries["x"].dims[1] == 6
+    assert not errors
+
+
+def test_several_tokens_of_each_step_fit_a_table_of_positions(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state, self.act = nn.Linear(5, 8), nn.Linear(1, 8)
+        self.places = nn.Parameter(torch.zeros(1, 21, 8))
+
+    def forward(self, states, actions):
+        # states: (batch, 16, 5)
+        # actions: (batch, 16, 1)
+        tokens = torch.zeros(states.shape[0], states.shape[1] * 2, 8)
+        tokens[:, ::2] = self.state(states)
+        tokens[:, 1::2] = self.act(actions)
+        return tokens + self.places[:, : tokens.shape[1]]
+"""
+    found, errors = shown(workspace, body)
+    assert runs_in_eager(found["Net"]).shape == (2, 20, 8)
+    assert not errors
+
+
+# How models are made: configurations, other names, modules by name, alphabets and matrices.
+
+KIT = """
+class Config(dict):
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+
+def get_small():
+    config = Config(patches=Config(size=4), width=6)
+    config.kind = "small"
+    return config
+"""
+CONFIGURED = """
+from kit import get_small
+
+CONFIGS = {"small": get_small()}
+
+
+class Net(nn.Module):
+    def __init__(self, config, side=64):
+        super().__init__()
+        self.layer = nn.Conv2d(3, config.width, side // config.patches.grid[0] // 4)
+        self.last = nn.Linear(config.width, config.classes)
+        self.kind = config.kind
+
+    def forward(self, x):
+        return self.last(self.layer(x).mean((2, 3)))
+"""
+TRAIN = """
+import argparse
+
+from net import CONFIGS as ALL
+from net import Net as Model
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--name", default="small")
+parser.add_argument("--side", type=int, default=32)
+parser.add_argument("--fast", type=int, default=0)
+args = parser.parse_args()
+
+if __name__ == "__main__":
+    config = ALL[args.name]
+    config.classes = 5
+    if args.name.find("small") != -1:
+        config.patches.grid = (args.side // 8, 4)
+    if args.fast:
+        config.classes = 7
+    model = Model(config, side=args.side).cuda()
+"""
+
+
+def test_a_call_under_another_name_gets_the_entries_that_statements_before_it_set(workspace):
+    found, errors = shown(workspace, CONFIGURED, **{"kit.py": KIT, "train.py": TRAIN})
+    assert found["Net"].arguments["side"] == 32
+    assert found["Net"].arguments["config"]["patches"] == {"size": 4, "grid": (4, 4)}
+    assert runs_in_eager(found["Net"]).shape[1] == 5
+    assert not errors
+
+
+def test_a_configuration_that_the_file_holds_is_taken_whole(workspace):
+    body = """
+from kit import get_small
+
+CONFIGS = {"small": get_small()}
+
+
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.layer = nn.Conv2d(3, config.width, config.patches.size)
+        self.kind = config.kind
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    found, errors = shown(workspace, body, **{"kit.py": KIT})
+    assert found["Net"].arguments["config"] == {"patches": {"size": 4}, "width": 6, "kind": "small"}
+    assert not errors
+
+
+PART = HEAD + "class Main(nn.Module):\n    def forward(self, x):\n        return x.mean(1)\n"
+BY_NAME = """
+import importlib
+
+
+class Net(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.part = importlib.import_module("parts." + model).Main()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.part(self.layer(x))
+"""
+
+
+def test_a_module_that_is_chosen_by_its_name_is_one_of_the_package(workspace):
+    found, errors = shown(workspace, BY_NAME, **{"parts/__init__.py": "", "parts/alpha.py": PART})
+    assert found["Net"].arguments == {"model": "alpha"}
+    assert not errors
+
+
+def test_an_alphabet_has_the_letter_that_is_looked_up_and_a_matrix_the_side_of_the_nodes(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self, labels: list, num_nodes: int, adj):
+        super().__init__()
+        self.blank = labels.index("_")
+        self.adj = adj.to("cpu")
+        self.layer = nn.Linear(num_nodes, len(labels))
+
+    def forward(self, x):
+        return self.layer(x @ self.adj)
+"""
+    found, errors = shown(workspace, body)
+    arguments = found["Net"].arguments
+    assert arguments["labels"][0] == "_"
+    assert tuple(arguments["adj"].shape) == (arguments["num_nodes"],) * 2
+    assert not errors
+
+
+EXTENSION = """
+try:
+    from . import fused_kernel
+except ImportError:
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.layer(x)
+        return fused_kernel.run(x)
+"""
+
+
+def test_a_name_whose_import_failed_is_told_as_missing(workspace):
+    payload = traced(workspace.parent, {"net.py": HEAD + EXTENSION})
+    told = {each["code"]: each["message"] for each in payload["problems"]}
+    assert "name-error" not in told
+    assert "its import in line 6 of the file failed" in told["missing-package"]
+
+
+def test_ratings_of_users_are_no_indices(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = nn.Embedding(9, 4)
+
+    def forward(self, user_history, user_history_ratings):
+        return self.items(user_history) * user_history_ratings.unsqueeze(-1)
+"""
+    found, _ = shown(workspace, body)
+    entries = found["Net"].spec.entries
+    assert (entries["user_history"].dtype, entries["user_history_ratings"].dtype) == ("i64", "f32")
