@@ -85,11 +85,8 @@ def _find_import(frame: FrameType, name: str) -> int | None:
     inside = {
         inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda) for inner in ast.walk(node)
     }
-    for node in ast.walk(tree):
-        at_top = isinstance(node, ast.Import | ast.ImportFrom) and node not in inside
-        if at_top and name in (each.asname or each.name for each in node.names):
-            return node.lineno
-    return None
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in inside)
+    return next((node.lineno for node in imports if name in (each.asname or each.name for each in node.names)), None)
 
 
 def _fix_name(scene: Scene, old: str, new: str) -> Fix | None:

@@ -2,9 +2,10 @@
 
 Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
 timm, the helpers that change no shape are here; configurations of ml_collections, easydict, yacs and munch hold what
-they are given; typeguard's checks pass. Nothing else is made up: all other names of these packages stay unknown, and
-the diagnostic at the import says what is computed by these replacements. Sources: einops.rocks/api, the docstrings of
-timm.layers, and the READMEs of the packages of configurations.
+they are given; fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing else is made up:
+all other names of these packages stay unknown, and the diagnostic at the import says what is computed by these
+replacements. Sources: einops.rocks/api, the docstrings of timm.layers and of fairscale.nn.model_parallel, and the
+READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
@@ -356,6 +357,29 @@ def _as_tuple(count: int) -> Callable[[Any], Any]:
     return convert
 
 
+# fairscale: tensor parallelism in one process, where each layer is whole.
+
+
+class ParallelLinear(nn.Linear):
+    """A layer whose features are split over processes. options: of the split, and of the weights' first values."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *args: Any, **options: Any) -> None:
+        super().__init__(in_features, out_features, bias)
+
+
+class ParallelEmbedding(nn.Embedding):
+    """A table that is split over processes."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+
+
+def _give_always(value: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: value
+
+
 # Configurations.
 
 
@@ -415,12 +439,21 @@ _TIMM = {
     "IMAGENET_DEFAULT_MEAN": (0.485, 0.456, 0.406),
     "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
 }
+_FAIRSCALE = {
+    **dict.fromkeys(("ColumnParallelLinear", "RowParallelLinear"), ParallelLinear),
+    **dict.fromkeys(("ParallelEmbedding", "VocabParallelEmbedding"), ParallelEmbedding),
+    **dict.fromkeys(("get_model_parallel_world_size", "get_data_parallel_world_size"), _give_always(1)),
+    **dict.fromkeys(("get_model_parallel_rank", "get_data_parallel_rank"), _give_always(0)),
+    "model_parallel_is_initialized": _give_always(True),
+    "initialize_model_parallel": _give_always(None),
+}
 #: Packages -> names in them, wherever they are defined inside -> the replacement.
 _KNOWN: dict[str, Mapping[str, Any]] = {
     **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
     **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
     "einops": _EINOPS,
     "timm": _TIMM,
+    "fairscale": _FAIRSCALE,
     "ml_collections": {"ConfigDict": Configuration, "FrozenConfigDict": Configuration},
     "easydict": {"EasyDict": Configuration},
     "yacs": {"CfgNode": Configuration},
@@ -435,6 +468,7 @@ _SAID = {
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its DropPath, trunc_normal_ and to_2tuple as its documentation defines them.",
+    "fairscale": "MASE takes its parallel layers as whole, in one process.",
     **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
     "typeguard": "MASE takes its checks as passed.",
 }

@@ -331,9 +331,11 @@ def _list_told_maps(model: nn.Module, name: str) -> list[Choice]:
         value = value.tolist() if type(value).__module__ == "numpy" else value
         sizes = list(value) if isinstance(value, list | tuple) else []
         if _CHANNEL_LIST.search(key) and len(sizes) > 1 and all(type(size) is int for size in sizes):
-            maps = tuple(TensorSpec("f32", ("B", size, "H", "W")) for size in sizes)
-            maps = halve_scales(maps) if sizes[0] <= sizes[-1] else halve_scales(maps[::-1])[::-1]
-            return [Choice(SequenceSpec(maps, is_list=True), f"a map for each of its {key}")]
+            grows = sizes[0] <= sizes[-1]
+            maps = halve_scales(
+                [TensorSpec("f32", ("B", size, "H", "W")) for size in (sizes if grows else sizes[::-1])]
+            )
+            return [Choice(SequenceSpec(maps if grows else maps[::-1], is_list=True), f"a map for each of its {key}")]
     return []
 
 
