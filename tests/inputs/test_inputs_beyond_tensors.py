@@ -353,3 +353,22 @@ class Net(nn.Module):
     found, _ = shown(workspace, body)
     entries = found["Net"].spec.entries
     assert (entries["user_history"].dtype, entries["user_history_ratings"].dtype) == ("i64", "f32")
+
+
+def test_an_operator_without_a_meta_form_is_no_error_of_a_model_that_is_too_big_to_run(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(30000, 30000)
+
+    def forward(self, x):
+        chosen = self.layer(x).topk(2).indices
+        return torch.bincount(chosen.flatten(), minlength=30000).tolist()
+
+
+Net()(torch.zeros(2, 30000))
+"""
+    payload = traced(workspace.parent, {"net.py": HEAD + body})
+    assert [each["code"] for each in payload["problems"]] == ["value-dependent"]
+    assert "too big to be run with numbers" in payload["problems"][0]["message"]

@@ -143,3 +143,33 @@ def test_configurations_of_a_missing_package_hold_what_they_are_given(tmp_path, 
     assert bound(payload)["h"] == [2, 7]
     assert all(each["severity"] == "warning" for each in payload["problems"])
     assert "keeps what its configurations are given" in payload["problems"][0]["message"]
+
+
+PARALLEL = """
+import torch
+import fairscale.nn.model_parallel.initialize as fs_init
+from fairscale.nn.model_parallel.layers import ColumnParallelLinear, ParallelEmbedding, RowParallelLinear
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, words: int = 12, heads: int = 4):
+        super().__init__()
+        self.heads = heads // fs_init.get_model_parallel_world_size()
+        self.words = ParallelEmbedding(words, 8, init_method=lambda x: x)
+        self.up = ColumnParallelLinear(8, 4 * self.heads, bias=False, gather_output=False, init_method=lambda x: x)
+        self.down = RowParallelLinear(16, 3, bias=False, input_is_parallel=True, init_method=lambda x: x)
+
+    def forward(self, tokens):
+        x = self.up(self.words(tokens))
+        return self.down(x)
+"""
+
+
+def test_parallel_layers_are_whole_in_one_process(tmp_path):
+    payload = traced(tmp_path, {"net.py": PARALLEL})
+    (model,) = payload["models"]
+    assert model["parameters"] == 12 * 8 + 8 * 16 + 16 * 3
+    assert bound(payload)["x"] == [2, 16, 16]
+    (problem,) = payload["problems"]
+    assert "MASE takes its parallel layers as whole, in one process." in problem["message"]
