@@ -102,7 +102,7 @@ def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
     parser = b"add_argument" in text
-    if parser or b"dict(" in text or _NAMED.search(text) or _SET.search(text):
+    if parser or _MAPPING_CALL.search(text) or _NAMED.search(text) or _SET.search(text):
         return _in_code(_parse_setting_code(text), parser=parser)
     return iter(())
 
@@ -255,8 +255,13 @@ def _read_class_entries(node: ast.ClassDef) -> Entries:
     return found
 
 
+#: Names of classes that hold what they are given: `dict`, `HParams`, `EasyDict`, `SimpleNamespace`.
+_MAPPING_NAME = re.compile(r"dict$|hparams|namespace|config|params$|struct$|^munch$", re.IGNORECASE)
+_MAPPING_CALL = re.compile(rb"(dict|hparams|namespace|config|params|struct|munch)\(", re.IGNORECASE)
+
+
 def plain_mapping(node: ast.AST) -> Entries:
-    """The entries with plain values of a dictionary display or `dict(...)` call, including nested mappings."""
+    """The entries with plain values of a dictionary display or of a call such as `dict(...)`, including nested mappings."""
     match node:
         case ast.Dict(keys=keys, values=values):
             pairs = [
@@ -264,7 +269,9 @@ def plain_mapping(node: ast.AST) -> Entries:
                 for key, value in zip(keys, values, strict=True)
                 if isinstance(key, ast.Constant) and isinstance(key.value, str)
             ]
-        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords):
+        case ast.Call(func=ast.Name(id=made) | ast.Attribute(attr=made), args=[], keywords=keywords) if (
+            _MAPPING_NAME.search(made)
+        ):
             pairs = [(each.arg, each.value) for each in keywords if each.arg]
         case _:
             return {}

@@ -44,8 +44,8 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         propose_joined(failed),
         itertools.chain.from_iterable(row(failed, match) for row, match in rows),
         propose_agreements(failed),
-        propose_shorter(failed),
         level_ranks(failed),
+        propose_shorter(failed),
     )
     return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
 

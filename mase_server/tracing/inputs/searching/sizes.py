@@ -129,9 +129,9 @@ def propose_partners(failed: Failed) -> Changes:
 
 def propose_shorter(failed: Failed) -> Changes:
     """Sequences that are longer than a table of positions, shortened by one factor: a step may be several tokens."""
-    if not failed.meets_table() and OPERANDS.get(failed.trail.name) is not compare_elementwise:
+    if OPERANDS.get(failed.trail.name) is not compare_elementwise:
         return
-    found = [value for value in list_operands(failed.trail) if value.dim() > 1]
+    found = [value for value in list_operands(failed.trail) if value.dim() > 2]
     lengths = {value.shape[-2] for value in found if value.shape[-2] > 1}
     if len(lengths) != 2:
         return
@@ -171,10 +171,13 @@ def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:
         path = failed.place(told.tensor)
         if path is not None and told.at < len(direct.dims):
             yield from resize_dimension(failed.inputs, path, direct, told.at, told.wanted)
-    for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride, _rest_of_slice):
+    channels = failed.trail.name in CHANNELS
+    for fit in (_match_same_size, _part_of_sum, _match_factor, _match_stride, *([_rest_of_slice] * channels)):
         for path, spec in pairs:
             for at, size in enumerate(shape_of(failed.inputs, spec)):
                 value = None if at == 0 and len(spec.dims) > 1 and isinstance(spec.dims[0], str) else fit(size, told)
+                if fit is _rest_of_slice and not (spec.dtype == "f32" and isinstance(spec.dims[at], int)):
+                    continue
                 if value is not None and _is_sound(failed, spec, at, value):
                     yield from resize_dimension(failed.inputs, path, spec, at, value)
     yield from change_flattened(failed, told.tensor, told.had, told.wanted, pairs)
@@ -209,8 +212,8 @@ def _part_of_sum(size: int, told: Disagreement) -> int | None:
 
 
 def _rest_of_slice(size: int, told: Disagreement) -> int | None:
-    """The size of a tensor of which a slice was taken: more or less by the difference."""
-    return size + told.wanted - told.had if size > told.had and told.wanted > told.had else None
+    """The channels of a tensor of which all behind the first few were taken: more by the difference."""
+    return size + told.wanted - told.had if told.had < size <= 2 * told.wanted and told.wanted > told.had else None
 
 
 def _match_factor(size: int, told: Disagreement) -> int | None:
@@ -385,7 +388,7 @@ ROWS: tuple[Row, ...] = (
     (r"padding \((\d+), (\d+)\) at dimension (\d+) of input.*\[([\d, ]+)\]", _propose_longer),
     (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
-     r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
+     r"|maximum size for tensor|is less than|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
     (r"shape of the mask", _propose_selecting_masks),
     (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _propose_viewable),
     (r"axis of length (\d+) in chunks of (\d+)", _propose_chunks),
@@ -399,6 +402,7 @@ ROWS: tuple[Row, ...] = (
     (r"must be (\d+).*, got (\d+)", _propose_told_sizes),
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_told_sizes),
     (r"tensor \((\d+)\) must match the existing size \((\d+)\)", _propose_told_sizes),
+    (r"(\d+) is less than \D*(\d+)", _propose_told_sizes),
     (r"X1: (\d+) X2: (\d+)", _propose_told_sizes),
     (r"parameter numbers = (\d+) and channel size = (\d+)", _propose_told_sizes),
     (r"has size (\d+) for operand \d.* seen size (\d+)", _propose_told_sizes),
