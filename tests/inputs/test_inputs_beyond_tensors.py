@@ -274,6 +274,24 @@ class Net(nn.Module):
     assert not errors
 
 
+def test_a_call_of_a_class_of_settings_is_a_mapping(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self, hparams):
+        super().__init__()
+        self.layer = nn.Conv1d(hparams.mels, hparams.channels, hparams.kernel)
+        self.drop = nn.Dropout(hparams.p_drop)
+
+    def forward(self, x):
+        return self.drop(self.layer(x))
+"""
+    head = "import absent.training as tf\n\n\ndef create():\n"
+    text = head + "    return tf.HParams(mels=11, channels=7, kernel=5, p_drop=0.25)\n"
+    found, errors = shown(workspace, body, **{"hparams.py": text})
+    assert found["Net"].arguments["hparams"] == {"mels": 11, "channels": 7, "kernel": 5, "p_drop": 0.25}
+    assert not errors
+
+
 PART = HEAD + "class Main(nn.Module):\n    def forward(self, x):\n        return x.mean(1)\n"
 BY_NAME = """
 import importlib

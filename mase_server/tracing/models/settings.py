@@ -261,7 +261,7 @@ _MAPPING_CALL = re.compile(rb"(dict|hparams|namespace|config|params|struct|munch
 
 
 def plain_mapping(node: ast.AST) -> Entries:
-    """The entries with plain values of a dictionary display or of a call such as `dict(...)`, including nested mappings."""
+    """The entries with plain values of a dictionary display, or of a call like `dict(...)`, and of those inside."""
     match node:
         case ast.Dict(keys=keys, values=values):
             pairs = [

@@ -388,7 +388,7 @@ ROWS: tuple[Row, ...] = (
     (r"padding \((\d+), (\d+)\) at dimension (\d+) of input.*\[([\d, ]+)\]", _propose_longer),
     (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
-     r"|maximum size for tensor|is less than|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
+     r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
     (r"shape of the mask", _propose_selecting_masks),
     (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _propose_viewable),
     (r"axis of length (\d+) in chunks of (\d+)", _propose_chunks),
@@ -402,7 +402,6 @@ ROWS: tuple[Row, ...] = (
     (r"must be (\d+).*, got (\d+)", _propose_told_sizes),
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_told_sizes),
     (r"tensor \((\d+)\) must match the existing size \((\d+)\)", _propose_told_sizes),
-    (r"(\d+) is less than \D*(\d+)", _propose_told_sizes),
     (r"X1: (\d+) X2: (\d+)", _propose_told_sizes),
     (r"parameter numbers = (\d+) and channel size = (\d+)", _propose_told_sizes),
     (r"has size (\d+) for operand \d.* seen size (\d+)", _propose_told_sizes),
