@@ -207,7 +207,7 @@ def get_small():
     return config
 """
 CONFIGURED = """
-from kit import get_small
+from small_kit import get_small
 
 CONFIGS = {"small": get_small()}
 
@@ -246,7 +246,7 @@ if __name__ == "__main__":
 
 
 def test_a_call_under_another_name_gets_the_entries_that_statements_before_it_set(workspace):
-    found, errors = shown(workspace, CONFIGURED, **{"kit.py": KIT, "train.py": TRAIN})
+    found, errors = shown(workspace, CONFIGURED, **{"small_kit.py": KIT, "train.py": TRAIN})
     assert found["Net"].arguments["side"] == 32
     assert found["Net"].arguments["config"]["patches"] == {"size": 4, "grid": (4, 4)}
     assert runs_in_eager(found["Net"]).shape[1] == 5
@@ -255,7 +255,7 @@ def test_a_call_under_another_name_gets_the_entries_that_statements_before_it_se
 
 def test_a_configuration_that_the_file_holds_is_taken_whole(workspace):
     body = """
-from kit import get_small
+from small_kit import get_small
 
 CONFIGS = {"small": get_small()}
 
@@ -269,7 +269,7 @@ class Net(nn.Module):
     def forward(self, x):
         return self.layer(x)
 """
-    found, errors = shown(workspace, body, **{"kit.py": KIT})
+    found, errors = shown(workspace, body, **{"small_kit.py": KIT})
     assert found["Net"].arguments["config"] == {"patches": {"size": 4}, "width": 6, "kind": "small"}
     assert not errors
 
@@ -300,7 +300,7 @@ import importlib
 class Net(nn.Module):
     def __init__(self, model):
         super().__init__()
-        self.part = importlib.import_module("parts." + model).Main()
+        self.part = importlib.import_module("named_parts." + model).Main()
         self.layer = nn.Linear(4, 3)
 
     def forward(self, x):
@@ -309,7 +309,7 @@ class Net(nn.Module):
 
 
 def test_a_module_that_is_chosen_by_its_name_is_one_of_the_package(workspace):
-    found, errors = shown(workspace, BY_NAME, **{"parts/__init__.py": "", "parts/alpha.py": PART})
+    found, errors = shown(workspace, BY_NAME, **{"named_parts/__init__.py": "", "named_parts/alpha.py": PART})
     assert found["Net"].arguments == {"model": "alpha"}
     assert not errors
 

@@ -159,12 +159,16 @@ def _choose_entry_value(read: Read) -> Any:
     return default
 
 
+#: Names of entries that are usually false.
+_FLAGS = frozenset({"bias", "causal", "fp16", "bf16", "half", "amp", "debug", "verbose", "distributed"})
+
+
 def guess_entry_value(key: str) -> Any:
     """The usual value of an entry of this name; 16 by default."""
     lower = key.lower()
     if lower.endswith(("sizes", "dims", "depths", "channels_list", "kernels", "strides")):
         return usual_list(key)
-    if lower.startswith(("use_", "is_", "with_", "has_", "no_")) or lower in ("bias", "causal"):
+    if lower.startswith(("use_", "is_", "with_", "has_", "no_")) or lower in _FLAGS:
         return False
     return 16 if (usual := usual_argument(key)) is None else usual
 

@@ -39,6 +39,9 @@ from mase_server.tracing.models.workspace import loads_module
 UNKNOWN = object()
 #: The longest chain of assignments that is followed.
 MAX_DEPTH = 6
+#: The most changes of one configuration that are followed, and the longest chain in which they are.
+MAX_CHANGES = 32
+MAX_CHANGED = 1
 #: The most calls of a function elsewhere in the workspace that are asked for an argument.
 MAX_CALLERS = 4
 #: Names of arguments that are configurations.
@@ -320,17 +323,19 @@ class _Resolver:
     def _apply_changes(self, name: str, first: int, last: int, value: Any, depth: int) -> Any:
         """A configuration with the entries that the statements between two lines give it."""
         changes = [each for each in self.index.changes.get(name, ()) if first < each.line < last]
-        if not changes:
+        if not changes or depth > MAX_CHANGED:
             return value
         with contextlib.suppress(*RAISED):  # the border to the user's configurations
             value = copy.deepcopy(value)
-        for change in changes:
+        # What a change reads of the configuration is what the changes before it left there.
+        inner = _Resolver({**self.namespace, name: value}, self.tree, self.file, self.around)
+        for change in changes[:MAX_CHANGES]:
             with contextlib.suppress(*RAISED):  # the border to the user's expressions
-                if all(self.evaluate(test, depth + 1) for test in change.tests):
+                if all(inner.evaluate(test, depth + 1) for test in change.tests):
                     holder = value
                     for key in change.keys[:-1]:
                         holder = holder[key] if isinstance(holder, Mapping) else getattr(holder, key)
-                    made = self.evaluate(change.value, depth + 1)
+                    made = inner.evaluate(change.value, depth + 1)
                     if isinstance(holder, MutableMapping):
                         holder[change.keys[-1]] = made
                     else:
