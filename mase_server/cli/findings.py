@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from mase_server import __version__
-from mase_server.daemon.environment import Candidate, list_interpreters, project_of
+from mase_server.daemon.environment import Candidate, project_of, survey_interpreters
 from mase_server.daemon.trust import is_trusted
 from mase_server.private import NotPrivate, own_folder, state_dir, usual_cache_dir
 from mase_server.programs import find_program, person_code
@@ -72,24 +72,38 @@ class Interpreter(TypedDict):
 
 
 def interpreter_findings(place: Place) -> Iterator[Finding]:
-    """The first candidate that can trace, or why each cannot; then its torch and missing packages."""
-    project = project_of(str(place.folder / "any.py"))
-    found = list_interpreters(project, str(place.folder / "any.py"), place.python, os.environ)
+    """The first candidate that can trace, or why each cannot; then its torch and packages, and the other candidates."""
+    file = str(place.folder / "any.py")
+    project = project_of(file)
+    found = list(survey_interpreters(project, file, place.python, os.environ))
     refused: list[str] = []
-    for candidate in found:
+    mend = ""
+    for index, candidate in enumerate(found):
+        named = f"{candidate.path} ({candidate.reason})"
+        if candidate.unfit:
+            refused.append(f"{named}: {candidate.unfit}")
+            continue
         if not may_start(candidate, project, place.python):
-            text = f"{candidate.path} ({candidate.reason}) lies in a folder that is not trusted: it was not started"
+            text = f"{named} lies in a folder that is not trusted: it was not started"
             yield Finding("interpreter", "warn", text, f"mase-server trust {project}, or --python {candidate.path}")
             return
         told = _query_interpreter(candidate.path)
-        if isinstance(told, dict) and (why := _why_unfit(told)) is None:
-            yield Finding("interpreter", "ok", f"{candidate.path} ({candidate.reason}), Python {_dotted_version(told)}")
+        why = told if isinstance(told, str) else _why_unfit(told)
+        if isinstance(told, dict) and why is None:
+            later = [f"\ncomes later: {other.path} ({other.reason})" for other in found[index + 1 :]]
+            text = f"{named}, Python {_dotted_version(told)}{''.join(later)}"
+            yield Finding("interpreter", "ok", text)
             yield from (Finding("interpreter", "ok", f"passed over: {each}") for each in refused)
             yield from _package_findings(candidate.path, told)
             return
-        refused.append(f"{candidate.path} ({candidate.reason}): {told if isinstance(told, str) else why}")
-    other = "choose another: --python, or the setting mase.interpreter"
-    mend = f"{found[-1].path} -m pip install torch, or {other}" if "has no torch" in refused[-1] else other
+        refused.append(f"{named}: {why}")
+        if isinstance(told, dict) and tuple(told["python"][:2]) >= _OLDEST_PYTHON:
+            mend = mend or f"{candidate.path} -m pip install --upgrade torch"
+        if candidate.chosen:
+            break
+    venv = Path(project, ".venv")
+    mend = mend or f"python3 -m venv --clear {venv} && {venv}/bin/python -m pip install torch"
+    mend = f"{mend}; or choose another: --python, or the setting mase.interpreter"
     yield Finding("interpreter", "fail", "none can trace:\n" + "\n".join(refused), mend)
 
 

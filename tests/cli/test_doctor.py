@@ -72,7 +72,8 @@ def test_what_fails_is_status_one_and_told_with_its_mend(mase, tmp_path):
     first = lines.index("fail interpreter  none can trace:")
     assert lines[first + 1 : first + 3] == [
         f"{'':18}{nowhere} (the setting `interpreter`): does not start: No such file or directory",
-        f"{'':18}to fix it: choose another: --python, or the setting mase.interpreter",
+        f"{'':18}to fix it: python3 -m venv --clear {tmp_path}/.venv && {tmp_path}/.venv/bin/python -m pip install "
+        "torch; or choose another: --python, or the setting mase.interpreter",
     ]
     assert lines[-1].startswith("1 to fix, ")
 
@@ -90,7 +91,8 @@ def test_an_interpreter_that_cannot_trace_says_why(place, printed, why):
     path = python(place.folder.parent / "bin" / "python", printed)
     [finding] = _check_interpreter(Place(place.folder, str(path)))
     assert (finding.state, finding.text) == ("fail", f"none can trace:\n{path} (the setting `interpreter`): {why}")
-    assert finding.mend.startswith(f"{path} -m pip install torch, or ") == ("has no torch" in why)
+    old = "is Python 3.9.2" in why
+    assert finding.mend.startswith("python3 -m venv" if old else f"{path} -m pip install --upgrade torch; or choose")
 
 
 def test_an_interpreter_that_ends_early_is_told_with_its_last_words(place):
@@ -116,6 +118,26 @@ def test_packages_that_are_not_there_are_told_with_what_they_are_for(place):
     ]  # fmt: skip
     assert found[3].text == "is not there; it lays out drawings (`mase-server draw`)"
     assert found[3].mend == f"{path} -m pip install igraph"
+
+
+def test_every_interpreter_is_listed_with_the_reason(place, monkeypatch):
+    broken = place.folder / ".venv" / "bin" / "python"
+    broken.parent.mkdir(parents=True)
+    broken.symlink_to("/gone/python3")
+    active = python(place.folder.parent / "active" / "bin" / "python", told())
+    monkeypatch.setenv("VIRTUAL_ENV", str(active.parents[1]))
+    monkeypatch.setenv("CONDA_PREFIX", str(python(place.folder.parent / "conda" / "bin" / "python").parents[1]))
+    monkeypatch.setenv("PATH", "")
+    first, second, *_ = _check_interpreter(place)
+    assert first.text.splitlines() == [
+        f"{active} (VIRTUAL_ENV), Python 3.12.1",
+        f"comes later: {place.folder.parent}/conda/bin/python (CONDA_PREFIX)",
+        f"comes later: {sys.executable} (the server's own interpreter)",
+    ]
+    assert second.text == (
+        f"passed over: {broken} (.venv in {place.folder}): {place.folder}/.venv is broken: its python is a link to "
+        "/gone/python3, which is not there"
+    )
 
 
 def test_an_interpreter_of_a_folder_without_trust_is_not_started(place):

@@ -1,10 +1,20 @@
 """The interpreter of a folder: what was meant wins, what is broken is named."""
 
+import base64
+import hashlib
+import shutil
 import sys
 
 import pytest
 
-from mase_server.daemon.environment import Candidate, environment_problem, list_interpreters, version_of
+from mase_server.daemon.environment import (
+    Candidate,
+    environment_problem,
+    find_broken_venv,
+    list_interpreters,
+    survey_interpreters,
+    version_of,
+)
 
 
 def make_python(prefix):
@@ -93,3 +103,70 @@ def test_a_virtual_environment_tells_its_version(tmp_path, line, version):
     (tmp_path / "pyvenv.cfg").write_text(f"home = /usr/bin\n{line}\n")
     assert version_of(python) == version
     assert version_of(sys.executable) in (None, sys.version_info[:2])
+
+
+def reasons(folder, **env):
+    return {
+        one.path: (one.reason, one.unfit)
+        for one in survey_interpreters(str(folder), str(folder / "net.py"), None, {"HOME": str(folder), **env})
+    }
+
+
+def make_environment(prefix, *packages):
+    python = make_python(prefix)
+    (prefix / "bin" / "python3").symlink_to("python")
+    (prefix / "pyvenv.cfg").write_text("version = 3.11.4\n")
+    for package in packages:
+        (prefix / "lib" / "python3.11" / "site-packages" / f"{package}-1.0.dist-info").mkdir(parents=True)
+    return python
+
+
+def test_the_own_environment_of_pre_commit_is_recognised_and_the_one_before_it_is_taken(folder, tmp_path):
+    hook, before = tmp_path / "cache" / "repo1" / "py_env", tmp_path / "before"
+    own, project = make_environment(hook), make_environment(before, "torch")
+    env = {
+        "PRE_COMMIT_HOME": str(tmp_path / "cache"),
+        "VIRTUAL_ENV": str(hook),
+        "PATH": f"{hook / 'bin'}:{before / 'bin'}",
+    }
+    assert paths(folder, **env)[0] == project
+    told = reasons(folder, **env)
+    assert told[own] == ("VIRTUAL_ENV", "it is the own environment of a tool, without torch")
+    assert told[project] == ("the environment that is active on PATH", "")
+    # Who gives the hook a torch of its own means that.
+    make_environment(tmp_path / "cache" / "repo2" / "py_env", "torch")
+    env["VIRTUAL_ENV"] = str(tmp_path / "cache" / "repo2" / "py_env")
+    assert paths(folder, **env)[0] == str(tmp_path / "cache" / "repo2" / "py_env" / "bin" / "python")
+
+
+def test_uv_conda_and_poetry_are_asked_by_their_own_files(folder, tmp_path):
+    named, conda = make_environment(folder / "env"), make_environment(tmp_path / "envs" / "proj")
+    assert paths(folder, UV_PROJECT_ENVIRONMENT="env", PATH="") == [named]
+    (folder / "environment.yml").write_text("name: proj\n")
+    (folder / ".conda").mkdir()
+    (folder / ".conda" / "environments.txt").write_text(f"{tmp_path}/envs/other\n{tmp_path}/envs/proj\n")
+    assert reasons(folder, PATH="")[conda] == ("conda, by environment.yml", "")
+    (folder / "pyproject.toml").write_text('[tool.poetry]\nname = "My_Net"\n')
+    digest = base64.urlsafe_b64encode(hashlib.sha256(str(folder).encode()).digest()).decode()[:8]
+    kept = make_environment(tmp_path / "poetry" / f"my-net-{digest}-py3.11")
+    assert reasons(folder, PATH="", POETRY_VIRTUALENVS_PATH=str(tmp_path / "poetry"))[kept] == ("poetry", "")
+
+
+def test_a_dangling_venv_is_told_where_another_interpreter_is_taken(folder, tmp_path):
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / ".venv" / "bin" / "python").symlink_to("/gone/python3")
+    other = make_environment(tmp_path / "other")
+    [first, *_] = list_interpreters(
+        str(folder), str(folder / "net.py"), None, {"VIRTUAL_ENV": str(tmp_path / "other"), "PATH": ""}
+    )
+    assert first.path == other
+    assert first.reason == (
+        f"VIRTUAL_ENV, since {folder}/.venv is broken: its python is a link to /gone/python3, which is not there"
+    )
+    (folder / "pyproject.toml").touch()
+    assert find_broken_venv(str(folder / "net.py")).startswith(f"{folder}/.venv is broken")
+    make_environment(folder / "venv")
+    assert find_broken_venv(str(folder / "net.py")).startswith(f"{folder}/.venv is broken")
+    shutil.rmtree(folder / ".venv")
+    make_environment(folder / ".venv")
+    assert find_broken_venv(str(folder / "net.py")) == ""
