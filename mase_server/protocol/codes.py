@@ -31,6 +31,11 @@ STEPS: dict[str, str] = {
     "unreadable": "the reading of the file",
 }  # fmt: skip
 LINE = "the run of this line"
+#: Codes that say what a trace lacked, and not that the code is wrong: `check` calls a file "not checked" for them.
+LACKS = frozenset({
+    "crashed", "exited", "internal-error", "memory-limit", "missing-package", "missing-resource", "no-arguments",
+    "no-inputs", "no-model", "process-limit", "refused", "system-limit", "time-limit", "value-dependent",
+})  # fmt: skip
 #: code -> (its meaning, the next step)
 CODES: dict[str, tuple[str, str]] = {
     "attribute-error": (
@@ -107,6 +112,11 @@ CODES: dict[str, tuple[str, str]] = {
         "The file, or one that it imports, needs a package that its interpreter lacks, or has in another version. "
         "As a warning at the import: code that does not need it is still analysed. As an error: that line needs it.",
         "Install it there: the message has the command.",
+    ),
+    "missing-resource": (
+        "The code needs something from outside that is not here: a file, a download, a device, a program, an "
+        "environment variable, or an argument of the command line. That is no mistake of the code.",
+        'Supply it, or put the line under `if __name__ == "__main__":` if no model needs it.',
     ),
     "name-error": (
         "A name is not defined where it is used; the message names a similar one.",

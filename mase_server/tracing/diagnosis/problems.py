@@ -35,6 +35,7 @@ from mase_server.tracing.diagnosis.failure import (
     Rename,
     Swap,
 )
+from mase_server.tracing.diagnosis.outside import describe_need
 from mase_server.tracing.diagnosis.refits import Made, change_layer_class, refit_constructor
 from mase_server.tracing.diagnosis.scenes import Scene, get_raw_position
 from mase_server.tracing.diagnosis.slips import explain_slip
@@ -66,7 +67,19 @@ _EXITS = {
     "construct": "{model} cannot be constructed: raise another exception, or remove it.",
     "forward": "Code after it is not traced: raise another exception, or return.",
 }
-_VALUE_DEPENDENT = ("cannot be called on meta tensors", "Cannot copy out of meta tensor", "data-dependent")
+#: phase -> the next step after something from outside is missing.
+_SUPPLY = {
+    "import": ' Supply it, or put this line under `if __name__ == "__main__":` if no model needs it.',
+    "cell": _BELOW,
+    "construct": " Supply it, or give other arguments in a comment above the class: `# mase: {model}(...)`.",
+    "forward": "",
+}
+#: Codes of what is not the code's own mistake: an outcome that only numbers decide, and what is missing from outside.
+_NO_MISTAKES = frozenset({"value-dependent", "missing-resource"})
+_VALUE_DEPENDENT = (
+    "cannot be called on meta tensors", "run this operator with Meta tensors", "Cannot copy out of meta tensor",
+    "data-dependent",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +158,7 @@ class _Explanation:
             else:
                 related.insert(0, _make_related_place(self.error.filename, place, str(self.error.msg)))
         related = [*related[:MAX_RELATED], *self._relate_creation()]
-        # An outcome that only numbers decide is not the user's mistake.
-        severity = "warning" if complaint.code == "value-dependent" else "error"
+        severity = "warning" if complaint.code in _NO_MISTAKES else "error"
         located = [_name_other_file(fix, file) for fix in fixes]
         return Problem(file, *span, severity, complaint.code, complaint.text, related, located)
 
@@ -160,6 +172,9 @@ class _Explanation:
                 return self._explain_import(self.error), []
             case RecursionError():
                 return self._explain_recursion(), []
+        if need := describe_need(self.scene):
+            return self._explain_need(need), []
+        match self.error:
             case SystemExit():
                 return self._explain_exit(), []
             case ValueDependentError():
@@ -230,6 +245,9 @@ class _Explanation:
     def _explain_import(self, error: ImportError) -> Complaint:
         name = error.name or ""
         top = name.partition(".")[0]
+        if name and error.path == self.context.path and "partially initialized" in str(error):
+            text = f"This file is found in place of the package {name!r}, whose name it has."
+            return Complaint("missing-package", text + install_advice(name, self.context.roots))
         is_known = isinstance(error, MissingPackageError) and bool(name)
         if not is_known and (not isinstance(error, ModuleNotFoundError) or not name or self._in_workspace(top)):
             return Complaint("import-error", f"{_first_line(error).rstrip('.')}.")
@@ -254,6 +272,11 @@ class _Explanation:
         names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"
         text = f"This recurses without end: {names}, {len(self.frames)} frames deep."
         return Complaint("recursion", f"{text} It needs a case that ends it.")
+
+    def _explain_need(self, need: str) -> Complaint:
+        raised = "" if isinstance(self.error, OSError) else f" It raised {describe_error(self.error).rstrip('.')}."
+        step = _SUPPLY[self.context.phase].format(model=self.context.model)
+        return Complaint("missing-resource", f"This needs {need}.{raised}{step}")
 
     def _explain_exit(self) -> Complaint:
         step = _EXITS[self.context.phase].format(model=self.context.model)

@@ -173,6 +173,27 @@ def _find_incomplete_constructors(scene: Scene) -> Iterator[tuple[scenes.Functio
             yield function, here[0]
 
 
+@_register_slip(TypeError, r"must be tuple of ints|object cannot be interpreted as an integer|must be int, not float")
+def _explain_float(scene: Scene, match: re.Match[str]) -> Told | None:
+    """A size that is a float because of a `/`."""
+    call, frame = _find_failed_call(scene), scene.frame
+    for node in [] if call is None else [*call.args, *(keyword.value for keyword in call.keywords)]:
+        if frame is None or type(value := _value_of(node, frame)) is not float:
+            continue
+        assert call is not None
+        text = f"`{ast.unparse(node)}` is {value!r}, a float, but {ast.unparse(call.func)} takes a whole number"
+        here, source = scene.here(), _source_of(scene, node)
+        if here is None or source is None or not isinstance(source.value, ast.BinOp):
+            return _build_explanation("type-error", f"{text}.", None)
+        fix = None
+        if isinstance(source.value.op, ast.Div):
+            left, right = here[0].source(source.value.left), here[0].source(source.value.right)
+            fix = here[0].change(here[0].edit(source.value, f"{left} // {right}"))
+            text += f": `/` gives a float, `//` a whole number (line {source.lineno})"
+        return _build_explanation("type-error", f"{text}.", fix)
+    return None
+
+
 # Values that are no tensors.
 
 

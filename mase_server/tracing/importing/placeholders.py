@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import re
 import sys
 import traceback
 from abc import ABCMeta
@@ -33,6 +34,10 @@ class MissingPackageError(ModuleNotFoundError):
         super().__init__(f"{thing} is needed here, but {reason}", name=name)
 
 
+#: How a placeholder prints, for an error whose text quotes it.
+_PRINTED = re.compile(r"<([\w.]+)[^<>]*, which is unknown: ([^<>]+)>")
+#: Frames of an endless recursion in which a placeholder is looked for.
+_DEEP = 50
 #: Attributes of a placeholder itself.
 _OWN = frozenset({"_absent", "_thing", "_made"})
 #: Packages whose decorators turn a function into a kernel, which has other attributes and is called in another way.
@@ -71,7 +76,15 @@ def find_placeholder_error(error: BaseException) -> BaseException:
         return lacking.with_traceback(error.__traceback__)
     if not isinstance(error, TypeError | ValueError | RuntimeError):
         return error
-    inner = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1:]
+    if (printed := _PRINTED.search(str(error))) is not None:
+        thing, reason = printed.groups()
+        return MissingPackageError(thing, thing.partition(".")[0], reason).with_traceback(error.__traceback__)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, RecursionError):  # torch walks through what a module holds
+        held = [vars(held) for frame in frames[-_DEEP:] if isinstance(held := frame.f_locals.get("self"), nn.Module)]
+        found = _find_first_placeholder(held)
+        return error if found is None else _make_missing_error(found).with_traceback(error.__traceback__)
+    inner = frames[-1:]
     # C code that got one has no frame, but its error names the type.
     named = Placeholder.__name__ in str(error)
     given = [value for frame in inner if named or is_hidden(frame.f_code) for value in frame.f_locals.values()]

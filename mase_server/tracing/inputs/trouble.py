@@ -77,8 +77,6 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         return replace(explain_error(error, None, context, Complaint("refused", text)), severity="warning")
     problem = explain_error(error, None, context)
     problem = replace(problem, message=" ".join([problem.message, *getattr(error, "__notes__", ())]))
-    if is_offline(error):
-        return replace(problem, severity="warning")
     # A notebook's kernel may hold names that a run from the top does not define.
     doubtful = isinstance(error, SystemExit) or (in_cell and problem.code in ("import-error", "missing-package"))
     return replace(problem, severity="warning") if doubtful else problem
@@ -94,23 +92,6 @@ def find_refusal(error: BaseException) -> RefusedError | None:
     return error
 
 
-def is_offline(error: BaseException | None) -> bool:
-    """Did it only want to download something, which is not allowed here?"""
-    # The Hub's client reports that by errors of its own, one of which also means a missing file.
-    while error is not None and not (
-        isinstance(error, ConnectionError)
-        or type(error).__name__ in ("LocalEntryNotFoundError", "OfflineModeIsEnabled")
-    ):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
-def says_nothing(error: BaseException) -> bool:
-    """Does the end of a run leave the earlier definitions valid?"""
-    met = find_refusal(error) or find_lack(error)
-    return met is not None or isinstance(error, SystemExit) or is_offline(error)
-
-
 def find_lack(error: BaseException) -> MissingPackageError | None:
     """The error of a package that is not installed, if the code only needed something from it."""
     if isinstance(error, NoArgumentsError) and error.__cause__ is not None:
@@ -121,8 +102,7 @@ def find_lack(error: BaseException) -> MissingPackageError | None:
 
 def in_constructor(path: str, folder: str, error: BaseException, model: str) -> Problem:
     """The constructor of a model raised."""
-    problem = explain_error(error, None, Context(path, [folder], phase="construct", model=model))
-    return replace(problem, severity="warning") if is_offline(error) else problem
+    return explain_error(error, None, Context(path, [folder], phase="construct", model=model))
 
 
 def out_of_time(path: str, folder: str, error: TimeUp, seconds: float, limit: float, tree: ast.Module) -> Problem:

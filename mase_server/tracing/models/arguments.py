@@ -84,7 +84,7 @@ def builds(
                 return
             continue
         search.failed(plan, built)
-        told = plan.guessed or (plan.source == "default" and _is_lacking_arguments(kind, built))
+        told = _is_guessed(plan) or (plan.source == "default" and _is_lacking_arguments(kind, built))
         (guesses if told else own).append(built)
     if not count:
         errors += [*own, *map(NoArgumentsError.of, guesses)]
@@ -184,6 +184,11 @@ def _holds_made(value: Any) -> bool:
     if isinstance(value, dict | list | tuple):
         return any(map(_holds_made, value.values() if isinstance(value, dict) else value))
     return isinstance(value, nn.Module | torch.Tensor)
+
+
+def _is_guessed(plan: Plan) -> bool:
+    """Does the error of a plan say nothing about the code? A function that takes no arguments is all the code's own."""
+    return plan.guessed and not (inspect.isfunction(plan.function) and not inspect.signature(plan.function).parameters)
 
 
 def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
