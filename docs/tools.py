@@ -26,6 +26,7 @@ from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.lsp.listener import STATUS
 from mase_server.lsp.workspace import SETTINGS
 from mase_server.protocol.snapshot import MODEL_KEYS
+from mase_server.tracing.diagnosis import ignored
 from mase_server.tracing.inputs import comments, text
 from mase_server.tracing.inputs.spec import FILLS
 
@@ -167,6 +168,7 @@ def _diagnostics() -> Iterator[str]:
 def _comments() -> Iterator[str]:
     yield "# Comments\n\nA `# mase:` comment overrides everything that MASE finds otherwise.\n"
     yield f"{(inspect.getdoc(comments) or '').partition(chr(10) * 2)[2].replace(' (see text.py)', '')}\n"
+    yield f"## Problems that are not told\n\n{(inspect.getdoc(ignored) or '').partition(chr(10) * 2)[2]}\n"
     yield f"## Inputs\n\n{(inspect.getdoc(text) or '').replace('the words of `FILLS`', 'the words below')}\n"
     yield "The setting `mase.inputs` and `mase-server shapes --input` take the same text.\n"
     yield "```python\n# mase: ids: i64[B=2, T=16] < 50257; mask: bool[B, T] ones; use_cache = False\n```\n"

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mase_server.tracing.recording.calls import Scope, ScopeContextManager
 
 __version__ = "0.1.0"
+#: Where this project is kept; a release names the real place.
+PROJECT_URL = "https://example.org/mase-server"
 __all__ = [
     "Check",
     "CheckpointError",

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
-from mase_server import __version__
+from mase_server import PROJECT_URL, __version__
 from mase_server.cli.checking import SEVERITIES, Checked, Sources
 from mase_server.cli.terminal import SEVERITY, Line, from_here, print_lines, say, say_json
 from mase_server.lsp.wording import format_count
-from mase_server.protocol.answers import Status
 from mase_server.protocol.codes import CODES
 from mase_server.protocol.records import Extent, Fix, ProblemRecord, SourcePlace
 from mase_server.protocol.snapshot import Problem
@@ -77,15 +76,18 @@ def _fix_lines(checked: Checked, sources: Sources, fix: Mapping[str, Any]) -> It
 
 def check_summary(checked: Checked) -> Iterator[Line]:
     """The findings in one line, and the files that could not be checked."""
-    for report in checked.unchecked:
-        status = report.told["status"]
-        why = (status and status["message"]) or "nothing of it could be traced"
-        yield Line(((f"{reveal(from_here(report.path))}: not checked: {why}", "yellow"),))
-    files = format_count(len(checked.reports), "model file")
+    for report, reason in checked.unchecked:
+        line = f":{reason.line}" if reason.file == report.path and reason.line > 1 else ""
+        why = reason.message.replace("\n", " ")
+        yield Line(((f"{reveal(from_here(report.path))}{line}: not checked: {why}", "yellow"),))
+    left = len(checked.unchecked)
+    files = format_count(len(checked.reports) - left, "model file")
     counts = checked.counts
     told = [format_count(counts[each], each) for each in ("error", "warning") if counts[each]]
-    style = "bold red" if counts["error"] else "yellow" if told else "green"
-    yield Line(((f"{files} checked: {', '.join(told) or 'no problem found'}", style),))
+    style = "bold red" if counts["error"] else "yellow" if told or left else "green"
+    rest = f"; {format_count(left, 'file')} not checked" if left else ""
+    rest += f"; {checked.known_count} known" if checked.known_count else ""
+    yield Line(((f"{files} checked: {', '.join(told) or 'no problem found'}{rest}", style),))
 
 
 # Output for programs: JSON, and the commands of GitHub's workflows.
@@ -99,12 +101,13 @@ def print_json(checked: Checked) -> None:
 
 
 class CheckedFile(TypedDict):
-    """A file that was looked at. checked: was anything traced of it?"""
+    """A file that was looked at. checked: was anything traced of it?  reason: why not, else ""."""
 
     file: str
     state: str
     models: list[str]
     checked: bool
+    reason: str
 
 
 class CheckReport(TypedDict):
@@ -118,13 +121,14 @@ class CheckReport(TypedDict):
 
 def checked_to_json(checked: Checked) -> CheckReport:
     """The report with paths from here."""
-    unchecked = {each.path for each in checked.unchecked}
+    reasons = {report.path: reason.message for report, reason in checked.unchecked}
     files: list[CheckedFile] = [
         {
             "file": from_here(each.path),
             "state": each.state,
             "models": [model["title"] for model in each.models],
-            "checked": each.path not in unchecked,
+            "checked": each.path not in reasons,
+            "reason": reasons.get(each.path, ""),
         }
         for each in checked.reports
     ]
@@ -136,9 +140,11 @@ def checked_to_json(checked: Checked) -> CheckReport:
 
 
 def print_github(checked: Checked) -> None:
-    """Print a line for each problem; GitHub shows it beside the changed code."""
+    """Print a line for each problem; GitHub shows it beside the changed code. The log gets what was not checked."""
     for problem in checked.problems:
         say(github_annotation(checked, problem))
+    for line in check_summary(checked):
+        say(line.plain, error=True)
 
 
 def github_annotation(checked: Checked, problem: Problem) -> str:
@@ -183,6 +189,8 @@ def _escape_for_github(value: object, codes: dict[str, str]) -> str:
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _LEVELS = {"error": "error", "warning": "warning", "information": "note", "hint": "note"}
 _BASE = "SRCROOT"
+#: The page that explains every rule, with a heading for each.
+RULES_PAGE = f"{PROJECT_URL}/blob/main/docs/reference/diagnostics.md"
 #: An object of SARIF, as its schema declares it.
 Sarif = dict[str, Any]
 
@@ -195,8 +203,9 @@ def print_sarif(checked: Checked) -> None:
 def checked_to_sarif(checked: Checked) -> Sarif:
     """The log of one run. Paths are relative to the root; columns count code points."""
     codes = sorted({problem.code for problem in checked.problems})
-    driver = {"name": "mase-server", "version": __version__, "rules": [_sarif_rule(code) for code in codes]}
-    missed = [_sarif_notification(checked, each.path, each.told["status"]) for each in checked.unchecked]
+    rules = [_sarif_rule(code) for code in codes]
+    driver = {"name": "mase-server", "version": __version__, "informationUri": PROJECT_URL, "rules": rules}
+    missed = [_sarif_notification(checked, report.path, reason) for report, reason in checked.unchecked]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
@@ -213,7 +222,7 @@ def _sarif_rule(code: str) -> Sarif:
     told = {"text": f"{meaning}\n\nNext: {step}", "markdown": f"{meaning}\n\n**Next:** {step}"}
     return {
         "id": code, "name": name, "shortDescription": {"text": meaning.partition(". ")[0].removesuffix(".") + "."},
-        "fullDescription": {"text": meaning}, "help": told,
+        "fullDescription": {"text": meaning}, "help": told, "helpUri": f"{RULES_PAGE}#{code}",
     }  # fmt: skip
 
 
@@ -263,7 +272,6 @@ def sarif_region(place: Extent) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _sarif_notification(checked: Checked, path: str, status: Status | None) -> Sarif:
-    text = (status and status["message"]) or "nothing of it could be traced"
+def _sarif_notification(checked: Checked, path: str, reason: Problem) -> Sarif:
     where = {"physicalLocation": {"artifactLocation": _artifact_location(checked, path)}}
-    return {"level": "warning", "message": {"text": f"not checked: {text}"}, "locations": [where]}
+    return {"level": "warning", "message": {"text": f"not checked: {reason.message}"}, "locations": [where]}

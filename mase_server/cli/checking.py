@@ -10,16 +10,17 @@ import asyncio
 import hashlib
 import io
 import itertools
+import json
 import os
 import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,16 +30,19 @@ from mase_server import notebooks
 from mase_server.cli.reports import Report, move_problem_to_file
 from mase_server.cli.terminal import from_here, say
 from mase_server.daemon.discovery import discover_model
+from mase_server.daemon.environment import project_of
+from mase_server.daemon.project import ProjectError, read_project
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.programs import command_for_program
+from mase_server.protocol.codes import LACKS
 from mase_server.protocol.records import Edit, Fix
 from mase_server.protocol.snapshot import Problem
 from mase_server.reading import is_file, is_folder, path_exists
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
-    from mase_server.cli.reports import Report
+    from mase_server.dependencies import Dependency
 
 
 #: How often fixes are applied: one fix may uncover the next error.
@@ -70,11 +74,25 @@ def check(
         Output, typer.Option("--format", help="For people, programs, code scanning, or GitHub's annotations.")
     ] = Output.TEXT,
     fail_on: Annotated[Worst, typer.Option(help="The lowest severity that makes the exit status 1.")] = Worst.ERROR,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a file could not be checked.")] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Apply the fixes with which the file was traced without an error.")
     ] = False,
+    changed: Annotated[
+        str | None,
+        typer.Option(metavar="REVISION", help="Check only what differs from this revision of git, such as main."),
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Leave out the problems in this output of `check --format json`."
+        ),
+    ] = None,
     python: Annotated[str | None, typer.Option(help="The interpreter that the models run in.")] = None,
     daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="Keep results until something that a file read changes.")
+    ] = True,
 ) -> None:
     """Find mistakes in models without running them on data: shapes, types, devices, names, configurations.
 
@@ -89,49 +107,104 @@ def check(
 
         mase-server check net.py --fix
 
-    Exit status: 0 no problems, 1 problems found, 2 wrong usage.
+        mase-server check --changed origin/main --baseline known.json
+
+    Exit status: 0 no problems, 1 problems found, 2 wrong usage. A file that needs data, a download, a device, a
+    program, an argument or a package that is missing is not checked, which is no problem unless `--strict` is given.
     """
 
-    files = find_files(paths or [Path()])
-    checked = _check_files(files.models, len(files.others), python, daemon)
+    try:
+        files = _find_files(paths or [Path()], cache)
+        known = Counter[ProblemKey]() if baseline is None else read_baseline(baseline)
+    except ProjectError as error:
+        raise typer.BadParameter(str(error)) from error
+    run = _Run(python, daemon, cache, known)
+    if changed is not None:
+        files.models[:] = run.choose_changed(files.models, list_changed_files(changed))
+    checked = run.check(files)
     for _ in range(_ROUNDS if fix else 0):
         if not _apply_fixes(checked):
             break
-        checked = _check_files(files.models, len(files.others), python, daemon)
+        checked = run.check(files)
     _print_checked(checked, output)
     sys.stdout.flush()
-    raise typer.Exit(1 if checked.fails(fail_on.value) else 0)
+    raise typer.Exit(1 if checked.fails(fail_on.value, strict) else 0)
 
 
-def _check_files(files: list[Path], others: int, python: str | None, daemon: bool) -> Checked:
+def _find_files(paths: Iterable[Path], cache: bool) -> Files:
+    if not cache:
+        return find_files(paths)
+    from mase_server.cli.kept import KnownTexts
 
-    with _checking_progress(len(files)) as advance:
-        reports = dict(_gather_reports(files, python, daemon, advance))
-    return Checked(in_order(files, reports), others, _repository_root())
+    texts = KnownTexts()
+    found = find_files(paths, texts.has_model)
+    texts.keep()
+    return found
 
 
-def _gather_reports(
-    files: list[Path], python: str | None, daemon: bool, advance: Callable[[str], None]
-) -> Iterator[tuple[Path, Report]]:
-    from mase_server.cli import attached
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The options that decide how files are checked. cache: use and keep results of other runs?"""
 
-    done = set()
-    for file, report in attached.stream_reports(files) if daemon and python is None else ():
-        done.add(file)
-        advance(report.file)
-        yield file, report
-    missing = tuple(file for file in files if file not in done)
-    if missing:
-        yield from asyncio.run(_trace_missing(missing, python, advance)).items()
+    python: str | None
+    daemon: bool
+    cache: bool
+    known: Counter[ProblemKey]
+
+    def check(self, files: Files) -> Checked:
+        """Trace the files, or take what is known of them."""
+        with _checking_progress(len(files.models)) as advance:
+            reports = dict(self._gather_reports(files.models, advance))
+        return Checked(in_order(files.models, reports), len(files.others), _repository_root(), self.known)
+
+    def choose_changed(self, files: Iterable[Path], changed: Set[str]) -> list[Path]:
+        """The files that changed, and those of which an earlier check knows that they read one that did."""
+        from mase_server.cli.kept import KeptReports
+
+        kept = KeptReports(self.python)
+        return [file for file in files if canonical_path(file) in changed or kept.read_by(file) & changed]
+
+    def _gather_reports(self, files: list[Path], advance: Callable[[str], None]) -> Iterator[tuple[Path, Report]]:
+        from mase_server.cli import attached
+
+        done = set()
+        for file, report in attached.stream_reports(files) if self.daemon and self.python is None else ():
+            done.add(file)
+            advance(report.file)
+            yield file, report
+        missing = [file for file in files if file not in done]
+        keep = None
+        if self.cache and missing:
+            from mase_server.cli.kept import KeptReports
+
+            kept = KeptReports(self.python)
+            keep = kept.keep
+            for file in list(missing):
+                if (found := kept.find(file)) is not None:
+                    missing.remove(file)
+                    advance(found.file)
+                    yield file, found
+        if missing:
+            yield from asyncio.run(_trace_missing(tuple(missing), self.python, advance, keep)).items()
 
 
 async def _trace_missing(
-    files: tuple[Path, ...], python: str | None, advance: Callable[[str], None]
+    files: tuple[Path, ...],
+    python: str | None,
+    advance: Callable[[str], None],
+    keep: Callable[[Report, list[Dependency]], None] | None,
 ) -> dict[Path, Report]:
+    from mase_server.cli.attached import print_note
     from mase_server.cli.session import Wanted, trace_each
+    from mase_server.daemon.environment import find_broken_venv
 
+    for broken in sorted(
+        {broken for file in files if not python and (broken := find_broken_venv(canonical_path(file)))}
+    ):
+        print_note(broken)
     found = {}
-    async for report in trace_each(Wanted(files, python=python)):
+    wanted = Wanted(files, python=python)
+    async for report in trace_each(wanted) if keep is None else trace_each(wanted, keep):
         advance(report.file)
         found[Path(report.file)] = report
     return found
@@ -201,23 +274,28 @@ class Files:
     others: list[Path] = field(default_factory=list)
 
 
-def find_files(paths: Iterable[Path]) -> Files:
-    """The files among these files and folders, without duplicates, in order. Only their syntax trees are read."""
+def find_files(
+    paths: Iterable[Path], has_model: Callable[[bytes, Callable[[], bool]], bool] = lambda source, look: look()
+) -> Files:
+    """The files among these files and folders, without duplicates, in order. Only their syntax trees are read.
+
+    has_model: has a text a model? It may call its second argument, which parses the text.
+    """
     sorted_out, seen = Files(), set[str]()
     for path in paths:
         for file in sorted(_python_files(path)) if is_folder(path) else [path]:
-            if (key := canonical_path(file)) not in seen:
+            if (key := canonical_path(file)) not in seen and not read_project(project_of(key)).excludes(key):
                 seen.add(key)
-                (sorted_out.models if _has_model(file) else sorted_out.others).append(file)
+                try:
+                    source = notebooks.read_traced_bytes(str(file))
+                    found = has_model(source, partial(_has_model, file, source))
+                except OSError:
+                    found = True  # the trace reports it
+                (sorted_out.models if found else sorted_out.others).append(file)
     return sorted_out
 
 
-def _has_model(file: Path) -> bool:
-    """Does the file have a model? An OSError counts as yes, because the trace then reports it."""
-    try:
-        source = notebooks.read_traced_bytes(str(file))
-    except OSError:
-        return True
+def _has_model(file: Path, source: bytes) -> bool:
     told = discover_model(str(file), source)
     return told.has_model or (told.problem is not None and _MODELS.search(source) is not None)
 
@@ -248,6 +326,44 @@ def _is_own(folder: Path) -> bool:
     return not folder.name.startswith(".") and folder.name not in _NEVER and not path_exists(folder / "pyvenv.cfg")
 
 
+def list_changed_files(revision: str) -> frozenset[str]:
+    """The files of this repository that differ from where the present branch left a revision, and new ones."""
+    root = _repository_root()
+    asked = [["diff", "--name-only", "-z", "--merge-base", revision, "--"], ["ls-files", "-zo", "--exclude-standard"]]
+    found: set[str] = set()
+    for arguments in asked:
+        try:
+            done = command_for_program("git", *_NO_PROGRAMS, "-C", root, *arguments).run(capture_output=True)
+        except OSError as error:
+            raise typer.BadParameter(f"git does not start: {error.strerror}", param_hint="--changed") from error
+        if done.returncode or revision.startswith("-"):
+            why = os.fsdecode(done.stderr).strip().partition("\n")[0] or f"git knows no {revision!r}"
+            raise typer.BadParameter(why, param_hint="--changed")
+        found |= {canonical_path(root / os.fsdecode(name)) for name in done.stdout.split(b"\0") if name}
+    return frozenset(found)
+
+
+# Problems that are known: those in the output of an earlier run.
+
+#: file, code, and message without the numbers of lines, which other edits change.
+ProblemKey = tuple[str, str, str]
+_LINE_NUMBER = re.compile(r"\bline \d+")
+
+
+def read_baseline(path: Path) -> Counter[ProblemKey]:
+    """The problems of an earlier run, from its JSON; its paths count from the present folder."""
+    try:
+        told = json.loads(path.read_bytes())
+        return Counter(_key_of_problem(each["file"], each["code"], each["message"]) for each in told["problems"])
+    except (ValueError, KeyError, TypeError) as error:
+        text = f"{path} is no output of `mase-server check --format json`"
+        raise typer.BadParameter(text, param_hint="--baseline") from error
+
+
+def _key_of_problem(file: str, code: str, message: str) -> ProblemKey:
+    return canonical_path(Path(file)), code, _LINE_NUMBER.sub("line", message)
+
+
 # The findings of `mase-server check`: the problems of all files, without duplicates, at their places.
 
 #: The severities, the most severe first.
@@ -258,24 +374,66 @@ SEVERITIES = ("error", "warning", "information", "hint")
 class Checked:
     """The reports of the files with models, in order. others: the number of files without any.
 
-    root: of relative paths.
+    root: of relative paths.  known: problems that are left out.
     """
 
     reports: Sequence[Report]
     others: int = 0
     root: Path = Path()
+    known: Counter[ProblemKey] = field(default_factory=Counter)
 
     @cached_property
     def problems(self) -> list[Problem]:
-        """The problems by file and position.
+        """The problems by file and position, without the reasons why a file was not checked.
 
         If several models report the same problem in a shared file, it counts once.
         """
+        return self._sorted_out[0]
+
+    @property
+    def known_count(self) -> int:
+        """The number of problems that were left out because they are known."""
+        return self._sorted_out[1]
+
+    @cached_property
+    def _sorted_out(self) -> tuple[list[Problem], int]:
+        unchecked = {report.path for report, _ in self.unchecked}
         unique: dict[tuple[object, ...], Problem] = {}
-        for report in self.reports:
-            for problem in self._problems_of_report(report):
-                unique.setdefault((problem.file, problem.line, problem.column, problem.code, problem.message), problem)
-        return sorted(unique.values(), key=lambda each: (each.file, each.line, each.column))
+        for report, told in zip(self.reports, self._told, strict=True):
+            for problem in told:
+                if self._is_lack(report, problem):
+                    if report.path in unchecked:
+                        continue
+                    problem = replace(problem, severity=max(problem.severity, "warning", key=SEVERITIES.index))
+                key = (problem.file, problem.line, problem.column, problem.code, problem.message)
+                unique.setdefault(key, problem)
+        left, found = Counter(self.known), []
+        for problem in sorted(unique.values(), key=lambda each: (each.file, each.line, each.column)):
+            if left[known := _key_of_problem(problem.file, problem.code, problem.message)]:
+                left[known] -= 1
+            else:
+                found.append(problem)
+        return found, len(unique) - len(found)
+
+    @cached_property
+    def _told(self) -> list[list[Problem]]:
+        """What each report tells, as the rules of its project have it."""
+        return [
+            [
+                replace(problem, severity=rule) if rule else problem
+                for problem in self._problems_of_report(report)
+                if (rule := self._rule_of(report, problem)) != "off"
+            ]
+            for report in self.reports
+        ]
+
+    @staticmethod
+    def _rule_of(report: Report, problem: Problem) -> str:
+        return read_project(project_of(report.path)).rules.get(problem.code, "")
+
+    def _is_lack(self, report: Report, problem: Problem) -> bool:
+        """Does a problem only say what the trace lacked?"""
+        return problem.code in LACKS and not self._rule_of(report, problem)
 
     def _problems_of_report(self, report: Report) -> Iterator[Problem]:
         # A file that only looked like one with a model is not a mistake; `unchecked` lists it.
@@ -287,20 +445,35 @@ class Checked:
                 problem if Path(problem.file).is_relative_to(self.root) else move_problem_to_file(problem, report.path)
             )
 
+    @cached_property
+    def unchecked(self) -> list[tuple[Report, Problem]]:
+        """The files without shapes for which no mistake was reported, each with the reason."""
+        pairs = list(zip(self.reports, self._told, strict=True))
+        mistakes = (one for report, told in pairs for one in told if not self._is_lack(report, one))
+        wrong = {one.file for one in mistakes if one.severity == "error"}
+        return [
+            (report, self._find_reason(report, told))
+            for report, told in pairs
+            if not report.models and report.path not in wrong
+        ]
+
+    @staticmethod
+    def _find_reason(report: Report, told: Sequence[Problem]) -> Problem:
+        lacks = [one for one in told if one.code in LACKS]
+        lacks.sort(key=lambda one: SEVERITIES.index(one.severity))
+        status = report.told["status"]
+        message = (status and status["message"]) or "nothing of it could be traced"
+        return lacks[0] if lacks else Problem(report.path, 1, 0, 1, 0, "information", "no-model", message)
+
     @property
     def counts(self) -> Counter[str]:
         """The number of problems of each severity."""
         return Counter(problem.severity for problem in self.problems)
 
-    @property
-    def unchecked(self) -> list[Report]:
-        """The files without shapes for which no problem was reported."""
-        wrong = {problem.file for problem in self.problems if problem.severity == "error"}
-        return [each for each in self.reports if not each.models and each.path not in wrong]
-
-    def fails(self, worst: str) -> bool:
-        """Is there a problem at least as severe as `worst`?"""
-        return any(self.counts[severity] for severity in SEVERITIES[: SEVERITIES.index(worst) + 1])
+    def fails(self, worst: str, strict: bool = False) -> bool:
+        """Is there a problem at least as severe as `worst`, or, if `strict`, a file that was not checked?"""
+        severe = SEVERITIES[: SEVERITIES.index(worst) + 1]
+        return any(self.counts[severity] for severity in severe) or (strict and bool(self.unchecked))
 
     def relative(self, path: str) -> str:
         """The path for services: relative to the root if it is below it."""

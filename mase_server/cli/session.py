@@ -18,6 +18,7 @@ from mase_server.daemon.environment import project_of as project_of
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
 from mase_server.daemon.unsaved import EDITOR
+from mase_server.dependencies import Dependency
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.private import cache_dir, state_dir
@@ -63,8 +64,13 @@ async def trace_files(wanted: Wanted, everything: bool = False) -> list[Report]:
         return [await report_once_traced(daemon, file, everything) for file in wanted.files]
 
 
-async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
-    """The reports of many files, each as soon as it is available; few run at once, so that few processes are alive."""
+async def trace_each(
+    wanted: Wanted, keep: Callable[[Report, list[Dependency]], None] = lambda report, dependencies: None
+) -> AsyncIterator[Report]:
+    """The reports of many files, each as soon as it is available; few run at once, so that few processes are alive.
+
+    keep: is given each report with what its trace depends on.
+    """
     turns = asyncio.Semaphore(os.cpu_count() or 1)
     async with daemon_for(replace(wanted, files=()), Listener()) as daemon:
 
@@ -72,7 +78,10 @@ async def trace_each(wanted: Wanted) -> AsyncIterator[Report]:
             async with turns:
                 daemon.opened(canonical_path(file))
                 try:
-                    return await report_once_traced(daemon, file)
+                    report = await report_once_traced(daemon, file)
+                    if (tracked := daemon.file(canonical_path(file))) is not None:
+                        keep(report, tracked.freshness.dependencies)
+                    return report
                 finally:
                     daemon.closed(canonical_path(file))
 
@@ -158,8 +167,18 @@ _LONG = 600.0
 _SLOW = frozenset({"mase/draw"})
 
 
+#: Codes of refusals that name something that is not there: wrong usage.
+_USAGE = frozenset({"invalid-params", "unknown-inputs", "unknown-model", "unknown-scope"})
+
+
 class Refused(Exception):
     """The query has no answer; the text says why."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        code = getattr(error, "code", "invalid-params" if isinstance(error, ValueError) else "")
+        #: The exit status of a command that was refused.
+        self.status = 2 if code in _USAGE else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +217,7 @@ def _ask_running_daemon(registration: Registration, subject: Subject, talk: Call
         try:
             return _drive_talk(talk(path), lambda method, params: _call_with_timeout(client, method, params))
         except RpcError as error:
-            raise Refused(str(error)) from error
+            raise Refused(error) from error
 
 
 def _call_with_timeout(client: Client, method: str, params: Params) -> Answer:
@@ -231,7 +250,7 @@ async def _ask_own_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell
             found: T = end.value
             return found
         except (ValueError, PassError) as error:
-            raise Refused(str(error)) from error
+            raise Refused(error) from error
 
 
 # Let the running daemon of a workspace answer in place of a new one, if it can.

@@ -27,6 +27,7 @@ from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.pool import Pool, Start
 from mase_server.daemon.process import DEFAULT_JOB
+from mase_server.daemon.project import apply_project
 from mase_server.daemon.simulations import Simulations
 from mase_server.daemon.slots import Slots
 from mase_server.daemon.slowness import Slowness
@@ -112,7 +113,7 @@ class Daemon:
             slowness=slowness,
             metrics=self.metrics,
             bytecode_cache=str(cache_dir / "bytecode"),
-            settings_of=settings_of,
+            settings_of=lambda folder: apply_project(settings_of(folder), folder),
             trusts=self.trusts,
             on_snapshot=self._on_snapshot,
             in_background=self._retire_worker,
@@ -402,7 +403,10 @@ class Daemon:
             status = await self.wait(path)
         tracked.used_at = time.monotonic()
         if (worker := self._get_holder(path)) is None:
-            raise PassError("gone", f"{Path(path).name} cannot be traced now: {status.message or status.state}")
+            if status.state == "no_environment":
+                raise PassError("gone", status.message)
+            why = status.message or f"its trace ended as {status.state}"
+            raise PassError("gone", f"{Path(path).name} cannot be traced now: {why}")
         return worker
 
     def _request_generation(self, tracked: Tracked, force: bool = False) -> bool:

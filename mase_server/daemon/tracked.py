@@ -106,6 +106,11 @@ class Freshness:
         self.paths: frozenset[str] = frozenset()
         self.listed: frozenset[str] = frozenset()
 
+    @property
+    def dependencies(self) -> list[Dependency]:
+        """All that the newest trace depends on."""
+        return list(self._known.values())
+
     def learn(self, path: str, rows: Iterable[Sequence[Any]]) -> list[Dependency]:
         """Store the dependencies that a trace of the file `path` reported; returns the new ones."""
         before, now = self._known, [Dependency(*row) for row in rows]

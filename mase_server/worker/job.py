@@ -42,6 +42,7 @@ from mase_server.protocol.request import TraceOptions, TraceRequest
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis import scenes
 from mase_server.tracing.diagnosis.failure import RAISED, Failure
+from mase_server.tracing.diagnosis.ignored import drop_ignored
 from mase_server.tracing.diagnosis.problems import Context, explain_error, is_certain
 from mase_server.tracing.diagnosis.recovery import RecoveringRecorder
 from mase_server.tracing.execution.guard import guard_program
@@ -436,9 +437,10 @@ class TraceJob:
                 yield describe_unrun(each, self.places.file(path))
 
     def _send_payload(self, *, complete: bool, unrun: Sequence[UnrunCode] = ()) -> None:
+        problems = drop_ignored(self.problems)
         payload = self.writer.write(
             self.traced,
-            self.problems if complete else list(map(unproved, self.problems)),
+            problems if complete else list(map(unproved, problems)),
             self.unshown,
             unrun,
             seconds=time.perf_counter() - self.started,

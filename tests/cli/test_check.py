@@ -4,10 +4,12 @@ import json
 import re
 import subprocess
 from importlib import resources
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft4Validator
 
+from mase_server.protocol.codes import CODES
 from tests.cli.conftest import BROKEN, NET
 
 MESSAGE = (
@@ -66,7 +68,7 @@ def test_a_folder_is_what_git_would_commit_and_only_its_models(live):
     done = live("check", "--format", "json", cwd=folder)
     told = json.loads(done.stdout)
     assert done.returncode == 0
-    assert told["files"] == [{"file": "net.py", "state": "ready", "models": ["Net"], "checked": True}]
+    assert told["files"] == [{"file": "net.py", "state": "ready", "models": ["Net"], "checked": True, "reason": ""}]
     assert not (folder / "ran").exists()
 
 
@@ -168,6 +170,16 @@ def test_sarif_rules_say_what_a_code_means_and_what_to_do(run):
     assert (result["ruleId"], result["ruleIndex"], rule["id"]) == ("shape-mismatch", 0, "shape-mismatch")
     assert rule["fullDescription"] == {"text": meaning}
     assert rule["help"] == {"text": f"{meaning}\n\nNext: {step}", "markdown": f"{meaning}\n\n**Next:** {step}"}
+    page = "https://example.org/mase-server/blob/main/docs/reference/diagnostics.md"
+    assert (run["tool"]["driver"]["informationUri"], rule["helpUri"]) == (
+        "https://example.org/mase-server", f"{page}#shape-mismatch",
+    )  # fmt: skip
+
+
+def test_the_page_of_rules_has_a_heading_for_each():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "diagnostics.md"
+    headings = set(re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE))
+    assert set(CODES) <= headings
 
 
 def test_sarif_fixes_mend_the_file(run):

@@ -114,7 +114,7 @@ def test_a_file_of_which_nothing_is_shown_is_not_called_clean(tmp_path):
     [invocation] = sarif(told)["runs"][0]["invocations"]
     [missed] = invocation["toolExecutionNotifications"]
     assert missed["message"] == {"text": "not checked: no inputs were found"}
-    assert [report.path for report in told.unchecked] == [str(tmp_path / "net.py")]
+    assert [report.path for report, _ in told.unchecked] == [str(tmp_path / "net.py")]
     assert not checked(tmp_path, problem(tmp_path / "net.py"), models=()).unchecked
 
 

@@ -8,6 +8,7 @@
 - Arguments may use the names of the file, `torch`, `nn`, `F`, `partial`, `SimpleNamespace`, and `config(dim=64)` for
   objects that are read both as `config.dim` and as `config["dim"]`.
 - `# mase[small]: x: f32[1, 3, 32, 32]` gives a *set* a name; a model may have several, of which one is used.
+- `# mase: ignore[shape-mismatch]` ignores problems of the line, `# mase: ignore-file[...]` those of the file.
 
 A comment without a class name belongs to the class that it is in or directly above, otherwise to the file; wishes
 for a class beat wishes for the file. Comments without a set's name always count. Those with one count while their
@@ -31,6 +32,7 @@ from torch import nn
 
 from mase_server.dtypes import LONG, SHORT
 from mase_server.protocol.request import EVERY, TraceOptions, owner_of
+from mase_server.tracing.diagnosis.ignored import explain_unknown_rule, is_ignore, read_ignores
 from mase_server.tracing.importing.source import list_nodes
 from mase_server.tracing.inputs.library.images import word_of
 from mase_server.tracing.inputs.spec import FILLS, ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, complete_sizes
@@ -136,7 +138,11 @@ def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
     for found in _tokenize_comments(source):
-        read.append(read_comment(found, _find_owner(found.line, classes, lines), names))
+        if not is_ignore(found.text):
+            read.append(read_comment(found, _find_owner(found.line, classes, lines), names))
+    for ignore in read_ignores(source):
+        if why := explain_unknown_rule(ignore):
+            read.append(BadComment(ignore.line, ignore.column, ignore.end_column, why))
     return read
 
 
