@@ -28,6 +28,12 @@ def suggest(word: object, known: Iterable[object], label: str = "there are", els
     return meant if elsewhere or len(names) > _FEW else f"{meant} {listed[0].upper()}{listed[1:]}"
 
 
+def describe_unreadable(error: Exception) -> str:
+    """Why Python could not read a text, after a colon; "" if its reason names only Python's own parts."""
+    why = error.msg if isinstance(error, SyntaxError) else str(error)
+    return "" if not why or "malformed node" in why or "invalid syntax" in why else f": {why}"
+
+
 def list_names(names: list[str]) -> str:
     """Names with commas in between, "none" for none; a long list ends with the number of the others."""
     return ", ".join(names[:_MOST]) + (f" and {len(names) - _MOST} more" if len(names) > _MOST else "") or "none"

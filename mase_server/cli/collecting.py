@@ -40,7 +40,11 @@ report.md before you send the file: it shows the whole contents."""
 
 def make_report(arguments: list[str]) -> int:
     """Write the file. Exit status: 0 written, 1 it cannot be written, 2 wrong usage."""
-    options = report_parser().parse_args(arguments)
+    parser = report_parser()
+    options = parser.parse_args(arguments)
+    for folder in options.folders:
+        if not is_folder(folder):
+            parser.error(f"there is no folder {str(folder)!r}")
     about = _read_editor_facts(sys.stdin.read()) if options.about else {}
     told = gather_facts([str(folder.resolve()) for folder in options.folders or [Path()]], about)
     text = as_markdown(told)

@@ -123,7 +123,7 @@ def draw(
 
 
 class _told:
-    """End the program with status 1 on a refusal."""
+    """End the program on a refusal, with status 2 if it names something that is not there."""
 
     def __enter__(self) -> None:
         """Do nothing."""
@@ -133,7 +133,7 @@ class _told:
 
         if isinstance(error, Refused):
             say(f"error: {error}", error=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(error.status) from None
 
 
 # The graph of a model from the daemon's API, prepared for printing.
@@ -401,7 +401,12 @@ def value_of(node: Node) -> str:
 
 
 def print_json(graph: Graph) -> None:
-    """Print one JSON object: {"file", "model", "stale", "modules", "nodes"}."""
+    """Print one JSON object: {"file", "model", "stale", "complete", "modules", "nodes"}."""
     nodes = [asdict(node) | {"value": value_map(node.value), "inputs": list(node.inputs)} for node in graph.nodes]
-    told = {"file": graph.path, "model": graph.model["title"], "stale": graph.stale}
+    told = {
+        "file": graph.path,
+        "model": graph.model["title"],
+        "stale": graph.stale,
+        "complete": graph.model["complete"],
+    }
     say_json({**told, "modules": dict(graph.types), "nodes": nodes})

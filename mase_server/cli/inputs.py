@@ -13,6 +13,7 @@ import typer
 
 from mase_server.cli.steps import complete_models
 from mase_server.cli.terminal import say, say_json
+from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
     from mase_server.cli.session import Talk
@@ -47,7 +48,7 @@ def inputs(
 
         mase-server inputs net.py small large
 
-    Exit status: 0 shown, 1 there is no such model or set, or one cannot be traced, 2 wrong usage.
+    Exit status: 0 shown, 1 one cannot be traced, 2 wrong usage: there is no such model or set.
     """
     from mase_server.cli.session import Refused, Subject, ask_daemon
 
@@ -61,7 +62,7 @@ def inputs(
         told: Any = ask_daemon(Subject(file, python=python, daemon=daemon), talk)
     except Refused as error:
         say(f"error: {error}", error=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(error.status) from None
     if output is Output.JSON:
         say_json(told)
     else:
@@ -71,8 +72,17 @@ def inputs(
 
 
 def _request_inputs(model: str | None, path: str) -> Talk[Any]:
+    from mase_server.cli.session import Refused
+    from mase_server.daemon.methods import ApiError
+
     told = yield "mase/inputs", {"path": path}
-    return [each for each in told["inputs"] if model in (None, each["model"])]
+    found = [each for each in told["inputs"] if model in (None, each["model"])]
+    if found:
+        return found
+    if names := [each["model"] for each in told["inputs"]]:
+        raise Refused(ApiError("unknown-model", f"{path} has no model {model!r}{suggest(str(model), names, 'it has')}"))
+    status = yield "mase/fileStatus", {"path": path}
+    raise Refused(ApiError("no-graph", f"no model of {path} is shown: {status['message'] or status['state']}"))
 
 
 def _request_comparison(model: str | None, sets: list[str], path: str) -> Talk[Any]:

@@ -122,9 +122,16 @@ class Report:
         return not self.models or any(problem.severity == "error" for problem in self.problems)
 
     @property
+    def is_complete(self) -> bool:
+        """Is every model of the file shown, each to the end of its forward?"""
+        whole = all(model.get("complete", True) for model in self.models)
+        return self.state in ("ready", "no_model") and whole and not self.unshown
+
+    @property
     def was_misused(self) -> bool:
-        """Were the inputs from the command line unreadable?"""
-        return any(problem.code == "bad-inputs" for problem in self.problems)
+        """Were the inputs from the command line unreadable, or is there no model of the named name?"""
+        told = {(problem["code"], problem["severity"]) for problem in self.told["problems"]}
+        return ("bad-inputs", "error") in told or ("no-model", "error") in told
 
     @property
     def same_text(self) -> bool:

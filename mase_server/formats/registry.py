@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from mase_server.formats.format import AUTO, FormatParameters, NumberFormat, Open, key_of
-from mase_server.suggestions import suggest
+from mase_server.suggestions import describe_unreadable, suggest
 
 Kind = TypeVar("Kind", bound=NumberFormat)
 
@@ -73,7 +73,7 @@ def of_text(text: str) -> NumberFormat:
         given = [_literal_or_auto(each) for each in call.args]
         named = {str(each.arg): _literal_or_auto(each.value) for each in call.keywords}
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{text!r} is no number format ({error}); an example: fixed(8,4)") from None
+        raise ValueError(f"{text!r} is no number format{describe_unreadable(error)}; an example: fixed(8,4)") from None
     kind = kind_of(call.func.id)
     try:
         return make_format(kind, _bind_parameters(kind, given, named))

@@ -20,7 +20,7 @@ from mase_server.passes.declaration import Findings, PassArguments, Result, decl
 from mase_server.passes.gptq import Chosen, Options, choose_weights, gptq_transform_pass
 from mase_server.passes.quantize import quantize_transform_pass
 from mase_server.passes.quantize.calibration import Method, of_tensor
-from mase_server.passes.quantize.config import COMPUTES, Config
+from mase_server.passes.quantize.config import COMPUTES, Config, suggest_key
 from mase_server.passes.weighted import expose_weight, find_weighted, require_values
 from mase_server.protocol.arguments import Argument
 from mase_server.suggestions import suggest
@@ -139,9 +139,7 @@ class Modules:
         self.default = None if default is None else Config.of(default)
         self.entries = {str(key): Config.of(value) for key, value in pass_args.items() if key not in _OWN}
         if self.way == "type" and (unknown := [key for key in self.entries if key not in NAMES]):
-            raise ValueError(
-                f"quantize_module: no operator is called {unknown[0]!r}; with by=type keys are MASE's operators"
-            )
+            raise ValueError(f"quantize_module: it takes no {unknown[0]!r}{suggest_key(unknown[0], _OWN)}")
         only = pass_args.get("only") or ()
         self.only = (only,) if isinstance(only, str) else tuple(only)
         self.used: set[str] = set()

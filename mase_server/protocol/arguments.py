@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mase_server.protocol.answers.models import ArgumentKind as Kind
 from mase_server.protocol.records import Plain, StepRecord
-from mase_server.suggestions import suggest
+from mase_server.suggestions import describe_unreadable, suggest
 
 if TYPE_CHECKING:
     from mase_server.protocol.answers import PassArgument
@@ -328,7 +328,8 @@ class Step:
                 raise ValueError("a step is a pass with named arguments")
             return cls(call.func.id, _keyword_values(call))
         except (SyntaxError, ValueError, TypeError) as error:
-            raise ValueError(f"{text!r} is no step ({error}); an example: quantize(default='fixed(8,4)')") from None
+            why = describe_unreadable(error)
+            raise ValueError(f"{text!r} is no step{why}; an example: quantize(default='fixed(8,4)')") from None
 
     def __str__(self) -> str:
         named = [f"{key}={value!r}" for key, value in self.arguments.items() if _is_name(key)]

@@ -74,7 +74,7 @@ def test_a_scope_is_a_module_with_all_below_it(live, nested):
 
 def test_json_has_names_in_place_of_numbers(live, nested):
     told = json.loads(live("graph", nested, "--format", "json").stdout)
-    assert set(told) == {"file", "model", "stale", "modules", "nodes"}
+    assert set(told) == {"file", "model", "stale", "complete", "modules", "nodes"}
     assert (told["model"], told["stale"]) == ("Net", False)
     assert told["modules"]["blocks.0"] == "Block"
     add = next(node for node in told["nodes"] if node["name"] == "add_1")
@@ -134,7 +134,7 @@ def test_without_a_daemon_it_says_the_same(live, nested):
 @pytest.mark.parametrize("daemon", ["--daemon", "--no-daemon"])
 def test_what_is_not_there_is_named(live, nested, options, told, daemon):
     done = live("graph", nested, daemon, *options)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", told.format(live.folder))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", told.format(live.folder))
 
 
 def test_a_drawing_is_written_or_printed(live, nested):

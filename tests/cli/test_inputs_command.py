@@ -64,7 +64,7 @@ def test_without_any_set_is_a_side_too_and_what_is_missing_is_named(mase, net):
     told = mase("inputs", net, "-", "small").stdout
     assert told.splitlines()[0].split() == ["without", "a", "name", "small"]
     done = mase("inputs", net, "small", "huge")
-    assert (done.returncode, done.stderr) == (1, "error: Net has no inputs named 'huge'; it has small, large\n")
+    assert (done.returncode, done.stderr) == (2, "error: Net has no inputs named 'huge'; it has small, large\n")
     assert mase("inputs", net, "small").returncode == 2
 
 

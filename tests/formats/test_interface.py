@@ -183,9 +183,9 @@ ERRORS = [
     ("mxfp(8,4,block_size=0)", "mxfp: block_size is (0,), expected positive whole numbers"),
     ("mxint(8,block_size=2.5)", "mxint: block_size is 2.5, expected positive whole numbers"),
     ("minifloat_ieee(8,7)", "minifloat_ieee: width is 8, expected a whole number from 9 to 31"),
-    ("fixed(open('x'),1)", "\"fixed(open('x'),1)\" is no number format (malformed node"),
-    ("8", "'8' is no number format (a format begins with its name); an example: fixed(8,4)"),
-    ("fixed(8,", "'fixed(8,' is no number format ("),
+    ("fixed(open('x'),1)", "\"fixed(open('x'),1)\" is no number format; an example"),
+    ("8", "'8' is no number format: a format begins with its name; an example: fixed(8,4)"),
+    ("fixed(8,", "'fixed(8,' is no number format: '(' was never closed"),
 ]
 
 

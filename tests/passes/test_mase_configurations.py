@@ -143,7 +143,7 @@ def test_a_key_beside_a_configuration_is_refused():
 
 
 def test_what_the_other_names_are_called_is_told():
-    with pytest.raises(ValueError, match=r"no operator is called 'conv_2d'; did you mean 'conv2d'\?"):
+    with pytest.raises(ValueError, match=r"it takes no 'conv_2d'; did you mean 'conv2d'\?"):
         passes.quantize_transform_pass(MaseGraph(model(), X), {"conv_2d": {"config": INTEGER}})
     with pytest.raises(ValueError, match=r"has no option 'rnak'; did you mean 'rank'\?"):
         passes.insert_lora_adapter_transform_pass(MaseGraph(model(), X), {"rnak": 4})

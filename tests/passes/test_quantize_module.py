@@ -121,7 +121,7 @@ def test_a_format_is_chosen_by_the_weight_where_it_is_left_open():
         (nn.MultiheadAttention(4, 2), {"multihead_attention": "fixed(8,4)"}, "is MultiheadAttention, whose parameters"),
         (layers(), {"linear": "fixed(8,auto)"}, r"fixed\(8,auto\) for data has to be chosen on data"),
         (layers(), {"by": "colour"}, "by is 'colour', expected one of type, name, regex_name"),
-        (layers(), {"liner": "fixed(8,4)"}, "no operator is called 'liner'"),
+        (layers(), {"liner": "fixed(8,4)"}, "quantize_module: it takes no 'liner'"),
         (
             layers(),
             {"linear": "fixed(8,4)", "gptq": {"rows": 3}},

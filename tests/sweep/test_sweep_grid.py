@@ -113,8 +113,7 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
         ),
         (
             "models = 'mlp.py'\npipelines = [['quantize(']]",
-            "'quantize(' is no step ('(' was never closed (<unknown>, line 1)); "
-            "an example: quantize(default='fixed(8,4)')",
+            "'quantize(' is no step: '(' was never closed; an example: quantize(default='fixed(8,4)')",
         ),
         (
             "models = 'mlp.py'\npipelines = [[3]]",

@@ -87,6 +87,12 @@ class Config:
         return from_config(self.values, argument)
 
 
+def suggest_key(key: str, options: Iterable[str]) -> str:
+    """The end of a message about a key that is neither an option of a pass nor an operator."""
+    keys = [*sorted(options), *sorted(NAMES)]
+    return suggest(key, keys, elsewhere=f"it takes {', '.join(sorted(options))} and MASE's operators, such as linear")
+
+
 class Chooser:
     """The configuration of every node. ValueError for pass_args that cannot be read, or that name an unknown
     operator."""
@@ -101,8 +107,7 @@ class Chooser:
         self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL[0])
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
-            told = suggest(unknown[0], sorted(NAMES), "with by=type keys are MASE's operators:")
-            raise ValueError(f"quantize: no operator is called {unknown[0]!r}{told}")
+            raise ValueError(f"quantize: it takes no {unknown[0]!r}{suggest_key(unknown[0], OWN)}")
         self._used: set[str] = set()
 
     def of(self, node: fx.Node) -> Config | None:
