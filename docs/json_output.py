@@ -15,6 +15,7 @@ FILE_KEYS = {
     "python": "version of the interpreter that ran it; null if nothing was traced",
     "torch": "version of its torch; null if nothing was traced",
     "seconds": "how long importing and tracing took",
+    "complete": "false if a model is missing, or a forward did not run to its end",
     "models": "a list, see below",
     "tensors": "a list, see below",
     "problems": "a list, see below",

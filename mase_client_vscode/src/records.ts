@@ -147,6 +147,7 @@ export interface CostTable {
   generation: number;
   stale: boolean;
   complete: boolean;
+  failed: boolean;
   steps: string[];
   rows: CostRow[];
 }
@@ -159,6 +160,7 @@ export interface Graph {
   generation: number;
   stale: boolean;
   complete: boolean;
+  failed: boolean;
   total: number;
   start: number;
   next: number | null;

@@ -268,7 +268,7 @@ def _name_style(name: str, behind: str, head: str, is_attribute: bool) -> str:
 
 # `mase-server shapes --format json`: one object per file, one file per line.
 
-_MODEL = ("name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops")
+_MODEL = ("name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops", "complete")
 _PLACE = ("line", "column", "end_line", "end_column")
 
 
@@ -304,12 +304,17 @@ class ProblemRow(TypedDict):
 
 
 class ShapesReport(TypedDict):
-    """The JSON of `mase-server shapes` for a file. models: the keys of _MODEL.  unshown: the models without shapes."""
+    """The JSON of `mase-server shapes` for a file.
+
+    models: the keys of _MODEL.  unshown: the models without shapes.
+    complete: is nothing missing: no model, and of none the part behind an error?
+    """
 
     file: str
     python: str | None
     torch: str | None
     seconds: float | None
+    complete: bool
     models: list[dict[str, Plain]]
     tensors: list[TensorRow]
     problems: list[ProblemRow]
@@ -325,6 +330,7 @@ def report_to_json(found: Report, everything: bool) -> ShapesReport:
         "python": told["python"],
         "torch": told["torch"],
         "seconds": told["status"]["seconds"] if told["seconds"] is None and told["status"] else told["seconds"],
+        "complete": found.is_complete,
         "models": [_model_map(model) for model in found.models],
         "tensors": [row for site in sites if (row := _tensor_map(site))["values"] and site.name != "self"],
         "problems": [problem_map(problem) for problem in found.problems],

@@ -304,7 +304,7 @@ class BlockingMethods:
         return cast("list[Problem]", self.call("mase/problems", _given(path=path))["problems"])
 
     def costs(self, path: str, model: str | None = None) -> Costs:
-        """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
+        """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "complete", "modules",
         "operators"}.
         """
         return cast("Costs", self.call("mase/costs", _given(path=path, model=model)))
@@ -621,7 +621,7 @@ class AsyncMethods:
         return cast("list[Problem]", (await self.call("mase/problems", _given(path=path)))["problems"])
 
     async def costs(self, path: str, model: str | None = None) -> Costs:
-        """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules",
+        """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "complete", "modules",
         "operators"}.
         """
         return cast("Costs", await self.call("mase/costs", _given(path=path, model=model)))

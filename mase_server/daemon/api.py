@@ -193,7 +193,7 @@ def _describe_models(snapshot: GraphSnapshot) -> list[answers.Model]:
             **model,
             "path": snapshot.path,
             "sha256": snapshot.sha256,
-            "complete": snapshot.complete,
+            "complete": snapshot.complete and model.get("complete", True),
             "title": snapshot.titles[index],
             "transform": _copy_transform(snapshot, index),
         }

@@ -39,7 +39,7 @@ def find_shown_model(api: Api, params: Params) -> tuple[GraphSnapshot, int]:
     snapshot = api.daemon.store.snapshot(path)
     if snapshot is None or not snapshot.titles:
         status = tracked_of(api, path).status
-        why = f"{status.state}: {status.message}" if status is not None and status.message else "nothing is traced"
+        why = status.message if status is not None and status.message else "nothing of it is traced"
         raise ApiError("no-graph", f"{path} has no graph: {why}", {"path": path})
     if title is not None and title not in snapshot.titles:
         told = suggest(title, snapshot.titles, "it has")
@@ -52,7 +52,7 @@ def describe_model_trace(api: Api, snapshot: GraphSnapshot, model: int) -> answe
     return {
         "path": snapshot.path, "model": snapshot.titles[model], "sha256": snapshot.sha256,
         "generation": snapshot.generation, "stale": api.daemon.store.entry(snapshot.path).stale,
-        "complete": snapshot.complete,
+        "complete": snapshot.complete, "failed": not snapshot.payload["models"][model].get("complete", True),
     }  # fmt: skip
 
 

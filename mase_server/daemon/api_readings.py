@@ -70,7 +70,8 @@ async def list_problems(api: Api, params: Params) -> list[answers.Problem]:
 
 
 async def sum_costs(api: Api, params: Params) -> answers.Costs:
-    """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "modules", "operators"}.
+    """The cost of a model: {"model", "nodes", "flops", "parameters", "parameter_bytes", "complete", "modules",
+    "operators"}.
 
     modules: {"path", "type", "nodes", "flops"} of each module including everything below it, "" for the whole model.
     operators: {"mase_op", "family", "nodes", "flops"}, the most expensive first.  flops: of one forward at the traced
@@ -93,6 +94,7 @@ async def sum_costs(api: Api, params: Params) -> answers.Costs:
         "flops": model["flops"],
         "parameters": model["parameters"],
         "parameter_bytes": model["parameter_bytes"],
+        "complete": snapshot.complete and model.get("complete", True),
         "modules": [
             {"path": path, "type": types.get(path, ""), "nodes": count, "flops": flops}
             for path, (count, flops) in modules.items()

@@ -329,6 +329,7 @@ class ModelView:
     fixed: Sequence[str]
     seconds: float
     guards: Sequence[str] = ()
+    complete: bool = True
     comment: ModelComment = field(default_factory=ModelComment)
     rest: bool = False
     sets: Sequence[str] = ()

@@ -134,7 +134,8 @@ def size_text(model: ModelView) -> str:
     """`124 M parameters · 5.62 GFLOPs`, and the mode unless it is evaluation."""
     big = format_with_prefix(model.parameters, "") if model.parameters >= _EXACT else ""
     parts = [f"{big} parameters" if big else format_count(model.parameters, "parameter")]
-    parts += [] if model.flops is None else [format_with_prefix(model.flops, "FLOPs")]
+    until = "" if getattr(model, "complete", True) else " up to the error"
+    parts += [] if model.flops is None else [format_with_prefix(model.flops, "FLOPs") + until]
     return " · ".join([*parts, *([] if model.mode == "eval" else [f"{model.mode} mode"])])
 
 

@@ -121,6 +121,7 @@ class ModelRecord(TypedDict):
     parameters: int
     parameter_bytes: int
     flops: Annotated[int | None, "int; None while the payload is not complete: it then has no nodes"]
+    complete: Annotated[bool, "bool: the forward ran to its end; otherwise nodes and costs are those up to its error"]
     generic: Annotated[bool, "bool: proven at other sizes"]
     symbols: Annotated[dict[str, int], "{symbol: size in this run}"]
     fixed: Annotated[list[str], "texts on what the graph is fixed to, e.g. 'fixed to batch 2'"]

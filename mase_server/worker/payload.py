@@ -273,6 +273,7 @@ def model_map(traced: Traced, flops: int | None, nodes: int, places: Places) -> 
         "inputs": inputs, "inputs_from": found.inputs_from, "arguments_from": found.arguments_from,
         "found": reveal(found.found), "mode": "train" if found.training else "eval", "rung": traced.session.rung,
         "nodes": nodes, "parameters": parameters, "parameter_bytes": parameter_bytes, "flops": flops,
+        "complete": traced.error is None,
         "generic": probed is not None and probed.generic,
         "symbols": {} if probed is None else dict(probed.symbols),
         "fixed": reveal_within(fixed_texts(traced)), "guards": reveal_within(traced.guards()),

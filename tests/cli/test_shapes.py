@@ -30,7 +30,7 @@ if __name__ == "__main__":
     Net()(torch.randn(4, 8))
 """
 BROKEN = NET.replace("nn.Linear(width, 3)", "nn.Linear(width + 1, 3)")
-FIELDS = {"file", "python", "torch", "seconds", "models", "tensors", "problems", "unshown"}
+FIELDS = {"file", "python", "torch", "seconds", "models", "tensors", "problems", "complete", "unshown"}
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_the_report_has_exactly_its_fields(mase, net):
     assert report["problems"] == []
     [model] = report["models"]
     assert set(model) == {
-        "name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops",
+        "name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops", "complete",
     }  # fmt: skip
     assert (model["name"], model["inputs_from"], model["parameters"]) == ("Net", "main", 8 * 64 + 64 + 64 * 3 + 3)
     assert model["inputs"] == {"x": {"dtype": "f32", "shape": [4, 8], "symbols": ["B", "8"]}}

@@ -110,7 +110,13 @@ def _model(node, line):
     place = {"file_index": 0, "line": node.lineno, "column": start, "end_line": node.lineno}
     facts = {"name": node.name, "arguments": {}, "inputs": {}, "inputs_from": "search", "arguments_from": "default"}
     numbers = {"nodes": 3, "parameters": 1010, "parameter_bytes": 4040, "flops": 2000, "seconds": 0.012}
-    words = {"found": "inputs found by search: x = f32[2, 10]", "mode": "eval", "rung": "meta", "generic": True}
+    words = {
+        "found": "inputs found by search: x = f32[2, 10]",
+        "mode": "eval",
+        "rung": "meta",
+        "generic": True,
+        "complete": True,
+    }
     why = line.partition("# no text: ")[2]
     inputs = "mase: x: f32[B=2, 10]"
     comment = {"text": None if why else inputs, "why": why, "inputs": inputs}

@@ -31,6 +31,7 @@ def model(name, nodes):
     comment = {"text": "mase: x: f32[B=2, 10]", "inputs": "mase: x: f32[B=2, 10]", "why": None, "line": 1, "column": 0}
     rest = {
         "generic": True,
+        "complete": True,
         "symbols": {"B": 2},
         "fixed": [],
         "guards": [],

@@ -35,10 +35,12 @@ class ModelFacts(ModelRecord):
 
 
 class Model(ModelFacts):
-    """A model of the file `path`, traced from the text `sha256`."""
+    """A model of the file `path`, traced from the text `sha256`.
+
+    complete: has the trace ended, and did the forward run to its end?
+    """
 
     sha256: str
-    complete: bool
     transform: Transform | None
 
 
@@ -61,13 +63,14 @@ class OperatorCost(TypedDict):
 
 
 class Costs(TypedDict):
-    """The cost of one forward of a model."""
+    """The cost of one forward of a model. complete: did it run to its end?"""
 
     model: str
     nodes: int
     flops: int | None
     parameters: int
     parameter_bytes: int
+    complete: bool
     modules: list[ModuleCost]
     operators: list[OperatorCost]
 
@@ -118,6 +121,7 @@ class ModelTrace(TypedDict):
     """A model in one trace.
 
     stale: is the trace of an older text, because the present one cannot be traced?  complete: has the trace ended?
+    failed: did the forward fail, so that nodes and costs are those up to its error?
     """
 
     path: str
@@ -126,6 +130,7 @@ class ModelTrace(TypedDict):
     generation: int
     stale: bool
     complete: bool
+    failed: bool
 
 
 class CostTable(ModelTrace):

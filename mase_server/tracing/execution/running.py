@@ -142,8 +142,10 @@ class Running(Showing):
         plain = plain_hooks(self.hooks.shadows).on_call
 
         def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
-            chosen = plain if self._is_replaced(model) else self.hooks.on_call
-            return chosen(model, args, kwargs)
+            if not self._is_replaced(model):
+                return self.hooks.on_call(model, args, kwargs)
+            with self.hooks.quiet():  # its values are those of the other inputs
+                return plain(model, args, kwargs)
 
         again = self.hooks.endless == self.program
         patience = self.patience * AGAIN if again else self.patience
