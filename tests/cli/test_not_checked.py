@@ -25,6 +25,11 @@ class Net(nn.Module):
 """
 NEEDS = {
     "a data file": ('WIDTH = json.load(open("data/config.json"))["width"]', "the file 'data/config.json', which is"),
+    "files of a folder": ('import glob\nWIDTH = len(glob.glob("data/*.jpg")[0])', "files that are not here"),
+    "data": (
+        "WIDTH = torch.utils.data.DataLoader([], shuffle=True).batch_size",
+        "num_samples should be a positive integer value",
+    ),
     "an argument": ("WIDTH = int(sys.argv[1])", "an argument of the command line"),
     "a variable": ('WIDTH = int(os.environ["MY_WIDTH"])', "the environment variable 'MY_WIDTH', which is not set"),
     "a file that is asked for": (

@@ -118,10 +118,9 @@ def test_a_name_that_cells_use_again_leaves_the_models_that_it_held(tmp_path):
         tmp_path, IMPORTS, read, NET, "width = 6\nnet = Net(width)\nnet(size)", "width = 7\nnet = nn.ReLU()"
     )
     assert job.lines_of("hidden") == {"hidden = self.fc(x)": {(2, 6)}}
-    assert job.told == [("text = open('none.txt').read()", "warning", "import-error")]
+    assert job.told == [("text = open('none.txt').read()", "warning", "missing-resource")]
     assert job.problems[0]["message"] == (
-        "This cell raised FileNotFoundError: [Errno 2] No such file or directory: 'none.txt'. "
-        "The cells below are traced without its results."
+        "This needs the file 'none.txt', which is not here. The cells below are traced without its results."
     )
 
 

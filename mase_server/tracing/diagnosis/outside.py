@@ -19,7 +19,7 @@ _TEXTS = [
     for pattern, need in (
         (r"not compiled with|no .{0,20}gpus? |nvidia driver|(cuda|hip|xpu|mps)\b.* (error|(un|not )available)|"
          r"requires? (an? )?(cuda|gpu)|process group|deserialize object on a", "a device that is not here"),
-        (r"not found or corrupted|no such file|open file failed|can ?not (open|find|read) file",
+        (r"num_samples=0|not found or corrupted|no such file|open file failed|can ?not (open|find|read) file",
          "a file that is not here"),
         (r"couldn't connect to|could not resolve host|(internet )?connection|name resolution|offline mode",
          "a download, which a trace does not make"),
@@ -28,6 +28,7 @@ _TEXTS = [
 #: Name in the condition that the code itself refuses -> what is missing.
 _ASKED = {
     **dict.fromkeys(("exists", "isfile", "isdir", "is_file", "is_dir", "lexists"), "a file that is not here"),
+    **dict.fromkeys(("glob", "iglob", "rglob", "listdir", "scandir"), "files that are not here"),
     **dict.fromkeys(("is_available", "device_count", "is_initialized"), "a device that is not here"),
     **dict.fromkeys(("environ", "getenv"), "an environment variable that is not set"),
     "argv": "an argument of the command line",
