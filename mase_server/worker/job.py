@@ -437,7 +437,7 @@ class TraceJob:
                 yield describe_unrun(each, self.places.file(path))
 
     def _send_payload(self, *, complete: bool, unrun: Sequence[UnrunCode] = ()) -> None:
-        problems = drop_ignored(self.problems)
+        problems = drop_ignored(self.problems) if self.problems else []
         payload = self.writer.write(
             self.traced,
             problems if complete else list(map(unproved, problems)),

@@ -137,10 +137,11 @@ def read_comments(source: str, tree: ast.Module) -> list[Wish | BadComment]:
     names = _collect_model_names(tree)
     lines = source.splitlines()
     read: list[Wish | BadComment] = []
-    for found in _tokenize_comments(source):
+    written = list(_tokenize_comments(source))
+    for found in written:
         if not is_ignore(found.text):
             read.append(read_comment(found, _find_owner(found.line, classes, lines), names))
-    for ignore in read_ignores(source):
+    for ignore in read_ignores(source) if written else ():
         if why := explain_unknown_rule(ignore):
             read.append(BadComment(ignore.line, ignore.column, ignore.end_column, why))
     return read
