@@ -108,7 +108,7 @@ function page(start: number, end: number, next: number | null): GraphPage {
   const part = Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, (column as unknown[]).slice(start, end)]));
   const own = { value: columns.value.slice(start, end).map((_, index) => index), scope: columns.scope.slice(start, end).map(() => 0) };
   const table = { values: values.slice(start, end), scopes: [scopes[columns.scope[start] ?? 0] as [string, string]] };
-  return { ...rest, generation: 1, total: columns.row.length, start, next, columns: { ...part, ...own } as GraphPage['columns'], ...table };
+  return { ...rest, failed: false, generation: 1, total: columns.row.length, start, next, columns: { ...part, ...own } as GraphPage['columns'], ...table };
 }
 
 test('pages become one graph: what they refer to is found in one table, and is there once', () => {
