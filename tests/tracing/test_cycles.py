@@ -9,7 +9,7 @@ from torch import nn
 
 from mase_server import MaseGraph
 from mase_server.ir.allowed import UnwritableName
-from mase_server.tracing.recording.state import HoldsItselfError, NestedTooDeepError, require_tree
+from mase_server.tracing.recording.state import HoldsItselfError, NestedTooDeepError, NotInitialisedError, require_tree
 
 
 class Itself(nn.Module):
@@ -59,6 +59,25 @@ def test_a_module_that_holds_itself_is_told_with_its_line(kind, path, text):
 def test_the_graph_of_one_is_refused_with_that():
     with pytest.raises(HoldsItselfError, match="Keep it in a list"):
         MaseGraph(Itself(), {"x": torch.zeros(3, 4)})
+
+
+class Unmade(nn.Module):
+    def __init__(self):
+        self.size = 3
+
+    def forward(self, x):
+        return x * self.size
+
+
+@pytest.mark.parametrize(
+    ("model", "text"), [(Unmade(), "the model, of class Unmade"), (nn.Sequential(Unmade()), "the part '0'")]
+)
+def test_a_module_without_the_constructor_of_torch_is_told_with_its_own(model, text):
+    with pytest.raises(AttributeError):
+        model.eval()
+    with pytest.raises(NotInitialisedError, match=rf"^{text}.*its __init__ does not call super\(\)") as caught:
+        require_tree(model)
+    assert caught.value.place == (__file__, line_of(Unmade, "def __init__"))
 
 
 def test_parts_that_are_shared_are_no_cycle():

@@ -33,6 +33,10 @@ class UnwalkableError(ValueError):
         self.place = place
 
 
+class NotInitialisedError(UnwalkableError):
+    """The constructor of a module does not call that of nn.Module."""
+
+
 class HoldsItselfError(UnwalkableError):
     """A module contains itself."""
 
@@ -46,8 +50,8 @@ class NestedTooDeepError(UnwalkableError):
 
 
 def require_tree(root: nn.Module) -> None:
-    """Raise HoldsItselfError for a module below itself, KeyIsNoTextError for a part whose key is no text, and
-    NestedTooDeepError for parts too deep for any walk.
+    """Raise NotInitialisedError for a module that nn.Module's constructor has not made, HoldsItselfError for one below
+    itself, KeyIsNoTextError for a part whose key is no text, and NestedTooDeepError for parts too deep for any walk.
 
     Shared modules are fine.
     """
@@ -66,6 +70,14 @@ def require_tree(root: nn.Module) -> None:
             )
             raise HoldsItselfError(text, _find_attribute_assignment(list(above.values()), path.rpartition(".")[2]))
         elif id(module) not in done:
+            if "_modules" not in vars(module):
+                kind = type(module)
+                where = f"the part {path!r} of the model" if path else "the model"
+                text = (
+                    f"{where}, of class {kind.__name__}, has neither parameters nor parts, because its __init__ does "
+                    "not call super().__init__(). Call it there first."
+                )
+                raise NotInitialisedError(text, _find_constructor(kind))
             above[id(module)] = module
             if len(above) > (limit := sys.getrecursionlimit()):
                 text = (
@@ -85,6 +97,11 @@ def require_tree(root: nn.Module) -> None:
                     raise KeyIsNoTextError(text, _find_attribute_assignment(list(above.values()), table))
             parts = ((child, f"{path}.{name}" if path else name) for name, child in module._modules.items())
             todo.extend((child, below) for child, below in parts if child is not None)
+
+
+def _find_constructor(kind: type[nn.Module]) -> tuple[str, int] | None:
+    function = getattr(kind.__init__, "__code__", None)
+    return (function.co_filename, function.co_firstlineno) if function is not None else _find_definition(kind)
 
 
 def _find_definition(kind: type[nn.Module]) -> tuple[str, int] | None:
