@@ -179,6 +179,7 @@ from mase_server import suggestions
 
 def test_a_module_that_is_loaded_again_keeps_its_marks():
     assert suggestions.suggest("ranks", []) == "; there are none"
+    assert suggestions.describe_unreadable(ValueError("no")) == ": no"
     importlib.reload(suggestions)
 """,
     "test_fork.py": """

@@ -122,6 +122,10 @@ class Launcher(Protocol):
         """Has it no child left?"""
         ...
 
+    def retire(self) -> None:
+        """Prepare no further child: another launcher has taken its place, and it only keeps the children that live."""
+        ...
+
     async def close(self) -> None:
         """End its process and every child."""
         ...
@@ -151,6 +155,8 @@ class ForkLauncher:
         self._prepared: ChildProcess | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._launched = 0.0
+        self._retired = False
+        self._ending: asyncio.Task[None] | None = None
         self._reader = asyncio.create_task(self._read_messages())
         self._wake = asyncio.Event()
         self._watcher = asyncio.create_task(self._watch_parent())
@@ -176,21 +182,30 @@ class ForkLauncher:
     async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
         """The prepared child, or a fork, after importing those of its `needs` that are still on the preload list."""
         self._launched = asyncio.get_running_loop().time()
-        if self._preparing is None or self._preparing.done():
+        if not self._retired and (self._preparing is None or self._preparing.done()):
             self._preparing = asyncio.create_task(self._prepare_child())
         child, self._prepared = self._prepared, None
         return child if child is not None and child.alive else await self._fork(needs)
+
+    def retire(self) -> None:
+        """Prepare no further child, and end the one that waits."""
+        self._retired = True
+        child, self._prepared = self._prepared, None
+        if child is not None:
+            self._ending = asyncio.create_task(child.stop())
 
     async def _prepare_child(self) -> None:
         """After a while without a launch, have a child rehearse."""
         await self.settled.wait()
         while (left := self._launched + _CALM_SECONDS - asyncio.get_running_loop().time()) > 0:
             await asyncio.sleep(left)
+        if self._retired:
+            return
         with contextlib.suppress(LaunchFailed):
             child = await self._fork(rehearse=True)
             try:
                 rehearsed = await child.channel.read()
-                self._prepared = child if rehearsed is not None else None
+                self._prepared = child if rehearsed is not None and not self._retired else None
             finally:
                 if self._prepared is not child:
                     await child.stop()
@@ -294,6 +309,8 @@ class ForkLauncher:
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
+        if self._ending is not None:
+            await self._ending
         for task in filter(None, (self._preparing, self._watcher, self._reader)):
             await cancel_and_wait(task)
         pids = [child.pid for child in self._children.values()]

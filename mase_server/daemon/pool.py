@@ -120,7 +120,7 @@ class _Seat:
             if running is not None and await self._is_usable(running):
                 return running
             if running is not None:
-                self._retired.append(running)
+                self._retire(running)
                 self._launcher = None
             return await self._boot_first(found)
 
@@ -205,9 +205,13 @@ class _Seat:
         async with self._lock:
             if self._usable_replacement(fresh, learned) and self._launcher is old:
                 self._launcher = fresh
-                self._retired.append(old)
+                self._retire(old)
                 return
         await fresh.close()
+
+    def _retire(self, launcher: Launcher) -> None:
+        launcher.retire()
+        self._retired.append(launcher)
 
     def _usable_replacement(self, fresh: Launcher, learned: Learned) -> bool:
         if not fresh.reported:
@@ -349,6 +353,9 @@ class SpareLauncher:
         child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
         self._children = [one for one in self._children if one.alive] + [child]
         return child
+
+    def retire(self) -> None:
+        """The spare ends with the launcher."""
 
     async def close(self) -> None:
         """End the children and the spare."""

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -335,6 +336,8 @@ def make_handshake(torch_version: str) -> wire.Message:
 # The trace child: runs one trace for one file, then answers calls about the live graphs until the wire ends.
 
 FAULT_FILE = "fault.txt"
+#: The name of a child that rehearses, or waits after that.
+WAITING = "mase-waiting"
 _PERHAPS = "perhaps the file changes what everything uses, such as a builtin or a function of the standard library."
 
 
@@ -357,10 +360,11 @@ def wait_and_run(connection: wire.Connection, job: str, *, rehearse: bool = Fals
 def _run_child(connection: wire.Connection, job: str, *, rehearse: bool) -> int:
     become_own_group()
     gc.disable()  # this process ends soon, and a look at all that torch and the file imported would hold up the trace
-    if rehearse:
-        run_rehearsal(job)
-        connection.send({"event": "rehearsed"})
-    message = connection.read()
+    with processes.be_called(WAITING) if rehearse else nullcontext():
+        if rehearse:
+            run_rehearsal(job)
+            connection.send({"event": "rehearsed"})
+        message = connection.read()
     if message is None:
         return 0
     request = TraceRequest.from_wire(message["request"])

@@ -40,6 +40,9 @@ class Loaned:
     def idle(self):
         return not any(child.alive for child in self._children)
 
+    def retire(self):
+        pass
+
     async def close(self):
         await asyncio.gather(*(child.stop() for child in self._children))
 

@@ -180,7 +180,7 @@ def evaluated(value: Any, sizes: dict[str, int]) -> Any:
 
 
 def test_the_json_has_exactly_the_documented_fields(shown):
-    assert set(shown) == {"file", "python", "torch", "seconds", "models", "tensors", "problems", "unshown"}
+    assert set(shown) == {"file", "python", "torch", "seconds", "complete", "models", "tensors", "problems", "unshown"}
     for model in shown["models"]:
         fields = {"name", "arguments", "inputs", "inputs_from", "arguments_from", "nodes", "parameters", "flops"}
         assert set(model) == fields

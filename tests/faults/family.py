@@ -8,6 +8,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.worker.parent import WAITING
+
 #: A variable that the server gets and all below it inherit; its value is different for every server.
 MARK = "MASE_FAULTS_MARK"
 
@@ -20,6 +22,8 @@ class Process:
     started: int
     parent: int
     command: str
+    #: Does it wait for the next trace, with nothing of a person's in it?
+    waits: bool = False
 
     def signal(self, number):
         """Send it a signal, unless its number is another process's by now."""
@@ -36,9 +40,10 @@ def look(pid: int) -> Process | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        waits = Path(f"/proc/{pid}/comm").read_text().strip() == WAITING
     except OSError:
         return None
-    return None if stat[0] in "ZX" else Process(pid, int(stat[19]), int(stat[1]), command.strip())
+    return None if stat[0] in "ZX" else Process(pid, int(stat[19]), int(stat[1]), command.strip(), waits)
 
 
 def is_stopped(process: Process) -> bool:

@@ -149,9 +149,14 @@ class Stand:
         return [each for each in self.processes() if each.parent == self.server and "--role parent" in each.command]
 
     def children(self) -> frozenset[Process]:
-        """Trace children, and whatever else hangs below a warm parent."""
+        """Trace children, and whatever else hangs below a warm parent, but for a child that waits for its trace."""
         parents = {each.pid for each in self.warm_parents()}
-        return frozenset(each for each in self.processes() if each.pid not in {self.server, *parents})
+        found = (each for each in self.processes() if not each.waits)
+        return frozenset(each for each in found if each.pid not in {self.server, *parents})
+
+    async def hold_still(self):
+        """Wait until the next child waits for its trace."""
+        await until(lambda: any(each.waits for each in self.processes()))
 
     async def child_of(self, name) -> int:
         """The process that holds the graphs of a file, as the server tells."""

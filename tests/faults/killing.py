@@ -181,7 +181,8 @@ class Killer:
             processes = {each.pid: each for each in session.processes()}
             parents = {each.pid for each in processes.values() if each.parent == server}
             known = {session.editor_pid, server} | parents | told
-            return [each for each in processes.values() if each.pid not in known and each.parent not in told]
+            others = (each for each in processes.values() if not each.waits)
+            return [each for each in others if each.pid not in known and each.parent not in told]
 
         await until(lambda: not strays())
 

@@ -55,6 +55,7 @@ async def test_checkouts_back_and_forth_leave_the_shapes_of_what_is_checked_out(
     for name in names:
         assert await stand.open(name) == "ready"
         assert await stand.shown(name) == seen(18)
+    await stand.hold_still()
     children, files = len(stand.children()), descriptors(stand.server)
 
     for number in range(CHECKOUTS + 1):

@@ -147,7 +147,7 @@ async def test_a_comment_moves_the_hints_and_traces_nothing_but_a_comment_for_ma
     asked = commented.replace("# A net.", "# mase: x: f32[3, 5, 16]")
     editor.retype(path, commented, asked)
     assert (await live_end(editor, path)).generation == 2
-    assert texts(await editor.hints(path))[0] == ": f32[B, T, 16] | f32[4, 16]"
+    assert texts(await editor.hints(path))[0] == ": f32[B, T, 16]"
 
 
 async def test_the_newest_text_wins_however_many_came_before_it(typist):

@@ -21,6 +21,7 @@ from pygls.protocol import default_converter
 
 from mase_server.cli.checking import find_files
 from mase_server.client import Client, RpcError
+from mase_server.daemon.project import ProjectError
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.rpc.dispatch import METHODS
 
@@ -172,6 +173,9 @@ async def nothing_ran(editor, hostile):
 
 async def test_what_git_would_commit_is_asked_without_starting_what_the_repository_names(hostile):
     """`mase-server check FOLDER` has to know which files there are, before any of them counts as meant."""
+    with pytest.raises(ProjectError, match="has no 'trusted'"):
+        find_files([hostile.folder])
+    (hostile.folder / "pyproject.toml").unlink()
     assert hostile.model in find_files([hostile.folder]).models
     assert hostile.gone_off() == []
     if shutil.which("git"):

@@ -124,6 +124,19 @@ async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launche
         os.kill(pid, 0)
 
 
+async def test_a_launcher_that_another_one_replaced_keeps_no_child_waiting(launcher):
+    first = await launcher.launch()
+    await launcher._preparing
+    waiting = launcher._prepared
+    launcher.retire()
+    await waiting.exited
+    assert launcher._prepared is None
+    assert (await launcher.launch()).alive
+    await launcher._preparing
+    assert launcher._prepared is None
+    assert first.alive
+
+
 async def test_a_rehearsal_that_fails_leaves_plain_forks(tmp_path):
     stand_in = tmp_path / "job.py"
     stand_in.write_text("def trace(request, emit): pass\ndef rehearse(): raise ValueError('no')\n")
