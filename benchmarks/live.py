@@ -49,6 +49,8 @@ PAUSE = 1.0
 
 #: Edits after which memory is looked at for the first time, before it is compared with that after the last.
 SETTLED = 200
+#: So many different sizes are typed in turn: the example has no more columns.
+SIZES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ async def growth(editor: Editor, folder: Path, edits: int) -> tuple[float, float
     for number in range(edits):
         if number == min(SETTLED, edits // 2):
             before = await hold_still(editor)
-        await type_and_settle(editor, path, save, number)
+        await type_and_settle(editor, path, save, number % SIZES)
     after = await hold_still(editor)
     editor.close(path)
     return after[0] / before[0] - 1, after[1] / before[1] - 1
