@@ -309,6 +309,7 @@ class ForkLauncher:
 
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
+        self.retire()
         if self._ending is not None:
             await self._ending
         for task in filter(None, (self._preparing, self._watcher, self._reader)):

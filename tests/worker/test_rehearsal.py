@@ -65,7 +65,7 @@ async def follow(launcher, path, prepared, unsaved=None):
     assert outcome.state in ("ready", "failed"), outcome
     assert payloads, outcome
     told = payloads[-1]
-    # What to import ahead is what it imported itself: that of the rehearsal does not come again.
+    # A trace lists the modules that it imported itself, so a rehearsed one lists none that the rehearsal imported.
     return {key: value for key, value in told.items() if key not in ("seconds", "preload")} | {
         "models": [{key: value for key, value in each.items() if key != "seconds"} for each in told["models"]]
     }
@@ -119,9 +119,12 @@ async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launche
     while first in launcher._children.values():
         await asyncio.sleep(0.01)
     assert launcher.idle, "a child that only waits holds no launcher that is retired"
+    waiting = launcher._prepared
     await launcher.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        await waiting.channel.send({})
 
 
 async def test_a_launcher_that_another_one_replaced_keeps_no_child_waiting(launcher):
