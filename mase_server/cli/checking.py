@@ -417,7 +417,7 @@ class Checked:
 
     @cached_property
     def _told(self) -> list[list[Problem]]:
-        """What each report tells, as the rules of its project have it."""
+        """The problems of each report, with the severities that its project gives them."""
         return [
             [
                 replace(problem, severity=rule) if rule else problem

@@ -101,7 +101,7 @@ class KeptReports:
         return self._folder / f"{named[:32]}.json"
 
     def _key(self, path: str) -> list[Any]:
-        """What a result depends on besides what its trace looked at."""
+        """Everything else that a result depends on, besides the looks of its trace."""
         settings = json.loads(json.dumps(asdict(apply_project(FolderSettings(), project_of(path)))))
         pythons = [_describe_python(one.path) for one in self._interpreters(path)]
         return [_describe_program(), pythons, settings, [os.environ.get(name, "") for name in _VARIABLES]]

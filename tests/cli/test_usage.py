@@ -1,4 +1,4 @@
-"""What all commands share: status 2 for wrong usage, and a reason in words where something cannot be done."""
+"""All commands share this: status 2 for wrong usage, and a reason in words where something cannot be done."""
 
 import json
 import sys

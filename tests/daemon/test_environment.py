@@ -133,7 +133,7 @@ def test_the_own_environment_of_pre_commit_is_recognised_and_the_one_before_it_i
     told = reasons(folder, **env)
     assert told[own] == ("VIRTUAL_ENV", "it is the own environment of a tool, without torch")
     assert told[project] == ("the environment that is active on PATH", "")
-    # Who gives the hook a torch of its own means that.
+    # A person who gives the hook a torch of its own means that one.
     make_environment(tmp_path / "cache" / "repo2" / "py_env", "torch")
     env["VIRTUAL_ENV"] = str(tmp_path / "cache" / "repo2" / "py_env")
     assert paths(folder, **env)[0] == str(tmp_path / "cache" / "repo2" / "py_env" / "bin" / "python")

@@ -1,4 +1,4 @@
-"""Whatever is typed into a file is traced as its saved text is: unsaved in a rehearsed child, saved in a plain one.
+"""A text is traced alike whether it is typed, in a child that rehearsed, or saved, in a plain one.
 
 MASE_SEARCH=1 types other edits every time, and many more of them; MASE_SEED repeats those that a failure names.
 """

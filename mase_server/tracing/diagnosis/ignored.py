@@ -75,7 +75,7 @@ def _make_ignore(match: re.Match[str], lines: range | None, line: int, column: i
 
 
 def explain_unknown_rule(ignore: Ignore) -> str:
-    """What is wrong with the names of its rules; "" if nothing is."""
+    """The mistake in the names of its rules; "" if there is none."""
     unknown = next((rule for rule in ignore.rules if rule not in CODES), None)
     return (
         "" if unknown is None else f"there is no rule {unknown!r}{suggest(unknown, CODES, elsewhere='see the codes')}"

@@ -1,4 +1,4 @@
-"""What code needs from outside and does not get in a trace: a file, a download, a device, a program, an argument.
+"""The things that code needs from outside and a trace lacks: a file, a download, a device, a program, an argument.
 
 None of these is a mistake of the code, so that the diagnostic is a warning, and `mase-server check` says "not checked".
 """
@@ -37,7 +37,7 @@ _ASKED = {
 
 
 def describe_need(scene: Scene) -> str:
-    """What is missing from outside, as the end of a sentence; "" if the exception has another reason."""
+    """The thing that is missing from outside, as the end of a sentence; "" if the exception has another reason."""
     for error in _iterate_causes(scene.error):
         match error:
             case FileNotFoundError() | NotADirectoryError() if error.filename is not None:

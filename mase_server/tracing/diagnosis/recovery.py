@@ -22,7 +22,7 @@ from torch import nn
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.explainers import explain_call
 from mase_server.tracing.diagnosis.failure import Call, Failure, Origin, name_of
-from mase_server.tracing.importing.source import decode_source, read_source
+from mase_server.tracing.importing.source import parse_file
 from mase_server.tracing.recording.calling import GETTER, READS, iterate_leaf_tensors
 from mase_server.tracing.recording.calls import Run, references
 from mase_server.tracing.recording.positions import is_hidden
@@ -198,7 +198,7 @@ def _is_proved(failure: Failure) -> bool:
 def handled_lines(path: str) -> frozenset[int]:
     """The lines of a file on which surrounding code handles exceptions; all lines of a file that cannot be read."""
     try:
-        tree = ast.parse(decode_source(read_source(path)))
+        tree = parse_file(path)
     except (OSError, SyntaxError, ValueError):
         return frozenset(range(1, 100_000))
     found: set[int] = set()

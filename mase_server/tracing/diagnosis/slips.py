@@ -23,7 +23,7 @@ from mase_server.protocol.records import Edit, Fix
 from mase_server.tracing.diagnosis import scenes
 from mase_server.tracing.diagnosis.failure import Complaint
 from mase_server.tracing.diagnosis.scenes import Scene, get_raw_position
-from mase_server.tracing.importing.source import read_source
+from mase_server.tracing.importing.source import list_nodes, parse_file
 from mase_server.tracing.recording.values import tensor_type
 
 Told = tuple[Complaint, list[Fix]]
@@ -79,13 +79,12 @@ def _find_import(frame: FrameType, name: str) -> int | None:
     """The line in which the file of a running function imports a name for all of it, such as an extension that is not
     built."""
     try:
-        tree = ast.parse(read_source(frame.f_code.co_filename))
+        tree = parse_file(frame.f_code.co_filename)
     except (OSError, SyntaxError, ValueError):
         return None
-    inside = {
-        inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda) for inner in ast.walk(node)
-    }
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in inside)
+    nodes = list_nodes(tree)
+    inside = {inner for node in nodes if isinstance(node, ast.FunctionDef | ast.Lambda) for inner in ast.walk(node)}
+    imports = (node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) and node not in inside)
     return next((node.lineno for node in imports if name in (each.asname or each.name for each in node.names)), None)
 
 

@@ -41,7 +41,7 @@ from mase_server.tracing.importing.missing import MissingImport
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
 from mase_server.tracing.importing.rewrite import Start
-from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, read_source
+from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, parse_file, read_source
 from mase_server.tracing.importing.standins import assumed
 from mase_server.tracing.importing.statements import Cuts, collecting_failures
 from mase_server.tracing.inputs import trouble
@@ -302,7 +302,7 @@ def tell_in_file(problem: Problem, path: str, folder: str) -> Problem:
 
 def _iterate_relative_imports(path: str) -> Iterator[ast.ImportFrom]:
     try:
-        tree = ast.parse(decode_source(read_source(path)))
+        tree = parse_file(path)
     except (OSError, SyntaxError, ValueError):
         return
     yield from (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level)

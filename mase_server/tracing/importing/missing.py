@@ -31,7 +31,7 @@ from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
-from mase_server.tracing.importing.source import SKIPPED, decode_source, parse_text, read_source
+from mase_server.tracing.importing.source import SKIPPED, parse_file
 from mase_server.tracing.importing.standins import stand_in
 from mase_server.tracing.importing.statements import execute_module, plain_code_from
 from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
@@ -210,7 +210,7 @@ class MissingImports:
 def _list_unexplained_names(frame: FrameType) -> list[str]:
     """The names that a module reads and neither binds nor has: those that `from missing import *` has to give."""
     try:
-        tree = ast.parse(read_source(frame.f_code.co_filename))
+        tree = parse_file(frame.f_code.co_filename)
     except (OSError, SyntaxError, ValueError):
         return []
     read = dict.fromkeys(each.id for each in ast.walk(tree) if isinstance(each, ast.Name))
@@ -380,7 +380,7 @@ class Homes:
     def _parse_file(self, file: str) -> ast.Module | None:
         if file not in self._trees:
             try:
-                self._trees[file] = parse_text(decode_source(read_source(file)), file)
+                self._trees[file] = parse_file(file)
             except (OSError, SyntaxError, ValueError):
                 self._trees[file] = None
         return self._trees[file]

@@ -93,6 +93,11 @@ def parse_text(text: str, path: str) -> ast.Module:
     return ast.parse(text, path)
 
 
+def parse_file(path: str) -> ast.Module:
+    """The syntax tree of a file as a trace reads it, for those who only read it. OSError, SyntaxError, ValueError."""
+    return parse_text(decode_source(read_source(path)), path)
+
+
 @functools.lru_cache(maxsize=64)
 def list_nodes(tree: ast.AST) -> list[ast.AST]:
     """All nodes of a tree that nobody changes, in the order of `ast.walk`, which is slow: many look for something."""

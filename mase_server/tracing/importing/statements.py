@@ -22,7 +22,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.rewrite import Start, cut_statements_before
-from mase_server.tracing.importing.source import Namespace, decode_source, list_nodes, parse_text, read_source
+from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source
 from mase_server.tracing.recording.positions import Position, resolve_mark
 
 #: Statements that may fail before this is no longer the intended program.
@@ -158,7 +158,7 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
     )
     if at is None:
         return None
-    body = parse_text(decode_source(read_source(path)), path).body
+    body = parse_file(path).body
     starts = list(map(_start_of, body))
     index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
     after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
@@ -168,7 +168,7 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
     """The lines of the decorator that raised an error, and of the others by the same function; empty if none did."""
     lines = {place.line for place in _iterate_positions(error) if place.file == path}
-    tree = parse_text(decode_source(read_source(path)), path)
+    tree = parse_file(path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     found = [each for node in list_nodes(tree) if isinstance(node, kinds) for each in node.decorator_list]
     failed = {

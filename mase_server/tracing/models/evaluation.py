@@ -327,7 +327,7 @@ class _Resolver:
             return value
         with contextlib.suppress(*RAISED):  # the border to the user's configurations
             value = copy.deepcopy(value)
-        # What a change reads of the configuration is what the changes before it left there.
+        # A change reads the configuration as the changes before it left it.
         inner = _Resolver({**self.namespace, name: value}, self.tree, self.file, self.around)
         for change in changes[:MAX_CHANGES]:
             with contextlib.suppress(*RAISED):  # the border to the user's expressions

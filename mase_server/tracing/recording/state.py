@@ -17,7 +17,7 @@ from torch import nn
 
 from mase_server.ops.paths import named_modules
 from mase_server.tracing.diagnosis.failure import RAISED
-from mase_server.tracing.importing.source import read_source
+from mase_server.tracing.importing.source import parse_file
 from mase_server.tracing.recording.shadow import Shadows
 from mase_server.tracing.recording.values import Attributes, tensors_in
 
@@ -116,7 +116,7 @@ def _find_attribute_assignment(modules: list[nn.Module], name: str) -> tuple[str
     for kind in dict.fromkeys(type(module) for module in reversed(modules)):
         try:
             file = inspect.getfile(kind)
-            tree = ast.parse(read_source(file))
+            tree = parse_file(file)
         except (TypeError, OSError, SyntaxError, ValueError):
             continue
         for node in (each for each in ast.walk(tree) if isinstance(each, ast.Assign)):
