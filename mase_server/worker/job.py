@@ -70,6 +70,7 @@ from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inpu
 from mase_server.tracing.models.constructions import arguments_of, places_of, rebuild_of
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs
+from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calls import Call, Reports, Run, references
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
@@ -114,18 +115,27 @@ def rehearse() -> None:
     A fork copies each page of its parent that it writes to, reference counts included: in a small trace that, and the
     first run of everything, is more than half of the time. No code of the user runs, and nothing of it remains.
     """
-    scratch, drawn = tempfile.mkdtemp(), random.getstate()
+    scratch = tempfile.mkdtemp()
     try:
-        with torch.random.fork_rng(devices=()):
-            sha256 = hashlib.sha256(_REHEARSAL.read_bytes()).hexdigest()
-            request = TraceRequest(str(_REHEARSAL), str(_REHEARSAL.parent), sha256, 0, TraceOptions(), scratch=scratch)
-            live = trace(request, lambda message: None)
-            assert live.traced, "the rehearsal has a model"
+        sha256 = hashlib.sha256(_REHEARSAL.read_bytes()).hexdigest()
+        request = TraceRequest(str(_REHEARSAL), str(_REHEARSAL.parent), sha256, 0, TraceOptions(), scratch=scratch)
+        live = trace(request, lambda message: None)
+        assert live.traced, "the rehearsal has a model"
         survey_modules()
     finally:
-        random.setstate(drawn)
         shutil.rmtree(scratch, ignore_errors=True)
         linecache.clearcache()
+
+
+def seed_random_numbers() -> None:
+    """Let the file draw the same numbers in each process: of the same text, everything stays the same.
+
+    Otherwise each process begins at numbers of its own, and sizes, values and hardware would change with a restart.
+    """
+    random.seed(SEED)
+    torch.manual_seed(SEED)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(SEED)
 
 
 class TraceJob:
@@ -170,6 +180,7 @@ class TraceJob:
         self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
             with self.lookups.recording():
+                seed_random_numbers()
                 self._find_in_text(text)
         finally:
             self.importer.uninstall()

@@ -6,9 +6,11 @@ import hashlib
 import os
 import random
 from dataclasses import astuple
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -575,3 +577,32 @@ class Net(nn.Module):
     payload = next(message["payload"] for message in reversed(sent) if "payload" in message)
     assert [model["name"] for model in payload["models"]] == ["Net"]
     assert payload["models"][0]["parameters"] == 25
+
+
+DRAWS = """
+import random
+import numpy
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(random.randint(1, 10**6), numpy.random.randint(1, 10**6))
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h[: int(torch.randint(1, 10**6, ()))]
+
+Net()(torch.zeros(10**6, 4))
+"""
+
+
+def test_each_process_draws_the_same_numbers_for_the_same_text(tmp_path: Path) -> None:
+    """Else sizes, values and hardware would change each time that a warm parent is started again."""
+    told = []
+    for seed in (1, 2):
+        random.seed(seed)
+        torch.manual_seed(seed)
+        numpy.random.seed(seed)
+        told.append([problem["message"] for problem in Job(tmp_path, DRAWS).problems])
+    assert told[0] == told[1]
+    assert "Linear" in str(told[0])
