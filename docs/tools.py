@@ -17,8 +17,8 @@ from docs import json_output, passes
 from docs.described import described
 from docs.diagnostics import CODES
 from docs.library import grid
-from mase_server.cli import lsp
 from mase_server.cli.commands import app
+from mase_server.cli.main import lsp_parser, run_lsp
 from mase_server.daemon.api import API
 from mase_server.daemon.status import END_STATES, STATES, Status
 from mase_server.dtypes import SHORT
@@ -51,8 +51,8 @@ def _cli() -> Iterator[str]:
     for name in sorted(commands.keys() - {"lsp"}):
         yield f"## mase-server {name}\n\n{inspect.getdoc(commands[name])}\n"
         yield grid(("option", "default", "meaning"), _typed(name, commands[name]))
-    parser = lsp.lsp_parser()
-    yield f"## {parser.prog}\n\n{parser.description} {described(lsp.run_lsp.__doc__).notes[0]}\n"
+    parser = lsp_parser()
+    yield f"## {parser.prog}\n\n{parser.description} {described(run_lsp.__doc__).notes[0]}\n"
     yield grid(("option", "default", "meaning"), map(_parsed, _actions(parser)))
 
 

@@ -29,6 +29,8 @@ await Promise.all([
       costs: 'src/costs/page/main.ts',
       graph: 'src/graph/page/main.ts',
       inputs: 'src/inputs/page/main.ts',
+      view: 'src/view/page/main.ts',
+      colours: 'src/view/page/colours.css',
       layout: 'elkjs/lib/elk-worker.min.js',
     },
     outdir: 'dist/pages',

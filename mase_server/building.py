@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mase_server.paths import find_data_folder
 from mase_server.protocol.records import (
     Accuracy,
     BuildRecord,
@@ -109,17 +110,8 @@ SIMULATION_KEYS = key_meanings(SimulationRecord)
 
 # The folder of the SystemVerilog components.
 
-_HERE = Path(__file__).resolve()
-
-#: The folder is beside the package in a checkout; if installed, in the environment's data folder, four levels above
-#: `lib/python3.x/site-packages/mase_server`.
-_PLACES = (_HERE.parents[1] / "rtl", _HERE.parents[min(4, len(_HERE.parents) - 1)] / "share" / "mase-server" / "rtl")
-
 
 @cache
 def rtl_folder() -> Path:
     """The folder of the components. FileNotFoundError if it was not installed."""
-    for place in _PLACES:
-        if (place / "fixed_cast.sv").exists():
-            return place
-    raise FileNotFoundError(f"the components are missing: {_PLACES[0]} is no folder with fixed_cast.sv")
+    return find_data_folder("rtl", "rtl", "fixed_cast.sv")

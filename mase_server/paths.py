@@ -61,3 +61,20 @@ def _as_listed(path: str) -> str:
 
 def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
+
+
+def find_data_folder(in_checkout: str, installed: str, contains: str) -> Path:
+    """The folder of files that are no Python, which contains `contains`. FileNotFoundError if it is missing.
+
+    in_checkout: its path beside the package.  installed: its name in `share/mase-server` of the environment, which is
+    four levels above `lib/python3.x/site-packages/mase_server`.
+    """
+    here = Path(__file__).resolve()
+    places = (
+        here.parents[1] / in_checkout,
+        here.parents[min(4, len(here.parents) - 1)] / "share/mase-server" / installed,
+    )
+    for place in places:
+        if (place / contains).exists():
+            return place
+    raise FileNotFoundError(f"{places[0]} is no folder with {contains}, and {places[1]} neither")

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "notebooks": ("reading",),
     "paths": ("reading",),
     "dependencies": ("reading",),
-    "building": ("protocol", "suggestions"),
+    "building": ("paths", "protocol", "suggestions"),
     "protocol": ("suggestions", "visible"),
     "telemetry": ("private", "visible"),
     "formats": ("suggestions",),

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mase_server import __version__
-from mase_server.cli.reports import Report, report_of
+from mase_server.cli.reports import Report, drive_talk, request_report
 from mase_server.cli.terminal import say
 from mase_server.paths import canonical_path
-from mase_server.protocol.answers import Traced
 
 if TYPE_CHECKING:
     from mase_server.client.blocking import Client
@@ -110,7 +109,7 @@ def fetch_report(client: Client, file: Path, everything: bool = False) -> Report
 
 def report_now(client: Client, file: Path, everything: bool = False, text: bytes | None = None) -> Report:
     """The report of an open file; OSError if the file is gone. text: what was opened in place of it."""
-    return report_of(file, list(_fetch_pages(client, canonical_path(file), everything)), text)
+    return drive_talk(request_report(file, everything, text=text), client.call)
 
 
 def open_file(client: Client, path: str, text: str | None = None) -> None:
@@ -128,14 +127,6 @@ def open_file(client: Client, path: str, text: str | None = None) -> None:
     while client.call("mase/fileStatus", {"path": path})["state"] not in END_STATES:
         next(client.events(timeout=PATIENCE), None)
     client.call("mase/unsubscribe", {"subscription": number})
-
-
-def _fetch_pages(client: Client, path: str, everything: bool) -> Iterator[Traced]:
-    following: int | None = 1
-    while following is not None:
-        page = client.traced(path, all=everything, first=following)
-        yield page
-        following = page["next"]
 
 
 def _compare_interpreters(interpreter: str | None) -> None:

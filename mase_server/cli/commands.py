@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli import checking, doctor, graphing, inputs, serving
+from mase_server.cli import checking, doctor, graphing, inputs, serving, viewing
 from mase_server.cli.steps import complete_models, pass_names
 from mase_server.cli.sweep import sweep
 from mase_server.cli.terminal import say
@@ -368,6 +368,7 @@ for command in (
     serving.workers,
     doctor.doctor,
     serving.serve,
+    viewing.view,
 ):
     app.command()(command)
 app.command()(sweep)
@@ -385,6 +386,6 @@ def report() -> None:
 @app.command()
 def lsp() -> None:
     """Serve an editor: see `mase-server lsp --help`."""
-    from mase_server.cli.lsp import run_lsp as serve
+    from mase_server.cli.main import run_lsp as serve
 
     serve(sys.argv[2:])

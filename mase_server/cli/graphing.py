@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mase_server.cli.session import Subject, Talk, ask_daemon
+from mase_server.cli.reports import Talk
+from mase_server.cli.session import Subject, ask_daemon
 from mase_server.cli.showing import value_map
 from mase_server.cli.steps import complete_models
 from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json

@@ -16,7 +16,7 @@ from mase_server.cli.terminal import say, say_json
 from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
-    from mase_server.cli.session import Talk
+    from mase_server.cli.reports import Talk
 
 
 class Output(StrEnum):

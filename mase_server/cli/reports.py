@@ -8,17 +8,18 @@ Both ways make the same report of `mase/traced`, and tests compare them byte for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from mase_server import notebooks
 from mase_server.lsp.text import Text, decode_python_source
+from mase_server.paths import canonical_path
 from mase_server.protocol.answers import ModelFacts, Traced
-from mase_server.protocol.records import UnshownModel
+from mase_server.protocol.records import Params, UnshownModel
 from mase_server.protocol.snapshot import Problem
 from mase_server.reading import UnreadableError
 
@@ -137,6 +138,36 @@ class Report:
     def same_text(self) -> bool:
         """Do the positions refer to `text`?"""
         return bool(self.told["sha256"] == hashlib.sha256(self.source).hexdigest())
+
+
+T = TypeVar("T")
+#: A sequence of queries: yields a method and its parameters, receives the answer, and returns the final result.
+Talk = Generator[tuple[str, Params], Any, T]
+
+
+def drive_talk(talk: Talk[T], call: Callable[[str, Params], Any]) -> T:
+    """The result of a sequence of queries, each answered by `call`."""
+    try:
+        question = next(talk)
+        while True:
+            question = talk.send(call(*question))
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+def request_report(
+    file: Path, everything: bool = False, passes: bool = False, text: bytes | None = None
+) -> Talk[Report]:
+    """Ask for the report of an open file; OSError if it is gone.
+
+    everything: include expressions.  passes: as its passes changed it.  text: what was opened in place of it.
+    """
+    params: Params = {"path": canonical_path(file), "all": everything, "passes": passes}
+    pages: list[Traced] = [(yield "mase/traced", params)]
+    while (following := pages[-1]["next"]) is not None:
+        pages.append((yield "mase/traced", {**params, "first": following}))
+    return report_of(file, pages, text)
 
 
 def report_of(file: Path, pages: Sequence[Traced], text: bytes | None = None) -> Report:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, print_note
-from mase_server.cli.reports import Report, move_problem_to_file, report_of, source_of
+from mase_server.cli.reports import Report, T, Talk, drive_talk, move_problem_to_file, request_report, source_of
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import project_of as project_of
@@ -93,12 +93,20 @@ async def report_once_traced(daemon: Daemon, file: Path, everything: bool = Fals
     """The report of an open file, once the daemon has traced it. passes: as its passes changed it."""
     path = canonical_path(file)
     await daemon.wait(path)
-    params = {"path": path, "all": everything, "passes": passes}
-    pages = [await call(daemon, "mase/traced", params)]
-    while (following := pages[-1]["next"]) is not None:
-        pages.append(await call(daemon, "mase/traced", params | {"first": following}))
     traced = daemon.file(path)
-    return report_of(file, pages, traced.source.data if traced is not None and traced.source.unsaved else None)
+    text = traced.source.data if traced is not None and traced.source.unsaved else None
+    return await answer_talk(daemon, request_report(file, everything, passes, text))
+
+
+async def answer_talk(daemon: Daemon, talk: Talk[T]) -> T:
+    """The result of a sequence of queries that this daemon answers."""
+    try:
+        question = next(talk)
+        while True:
+            question = talk.send(await call_api_as_map(daemon, *question))
+    except StopIteration as end:
+        found: T = end.value
+        return found
 
 
 async def call(daemon: Daemon, name: str, params: Params) -> Any:
@@ -157,9 +165,6 @@ def outcome_of(daemon: Daemon, file: Path, status: Status, overlays: bool = Fals
 
 # Queries about one traced file, sent to a running daemon, or to a daemon of this process if there is none.
 
-T = TypeVar("T")
-#: A sequence of queries: yields a method and its parameters, receives the answer, and returns the final result.
-Talk = Generator[tuple[str, Params], Answer, T]
 Tell = Callable[[str], None]
 
 #: Maximum seconds for passes and drawings.
@@ -183,12 +188,15 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The file of a query. inputs, python: given for this command only, so that no running daemon can answer."""
+    """The file of a query. inputs, python, model, set: given for this command only, so that no running daemon can
+    answer; model is the class to trace."""
 
     file: Path
     inputs: tuple[str, ...] = ()
     python: str | None = None
     daemon: bool = True
+    model: str | None = None
+    set: str | None = None
 
     @property
     def path(self) -> str:
@@ -198,7 +206,8 @@ class Subject:
 
 def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = lambda text: None) -> T:
     """The result of a sequence of queries about the file, once it is traced; Refused. tell: receives the progress."""
-    if subject.daemon and not subject.inputs and subject.python is None:
+    own = subject.python, subject.model, subject.set, *subject.inputs
+    if subject.daemon and all(each is None for each in own):
         registration = daemon_of(subject.file)
         try:
             if registration is not None:
@@ -215,7 +224,7 @@ def _ask_running_daemon(registration: Registration, subject: Subject, talk: Call
         path = canonical_path(subject.file)
         open_file(client, path)
         try:
-            return _drive_talk(talk(path), lambda method, params: _call_with_timeout(client, method, params))
+            return drive_talk(talk(path), lambda method, params: _call_with_timeout(client, method, params))
         except RpcError as error:
             raise Refused(error) from error
 
@@ -224,31 +233,15 @@ def _call_with_timeout(client: Client, method: str, params: Params) -> Answer:
     return client.call(method, params, timeout=_LONG if method in _SLOW else None)
 
 
-def _drive_talk(talk: Talk[T], call: Callable[[str, Params], Answer]) -> T:
-    try:
-        question = next(talk)
-        while True:
-            question = talk.send(call(*question))
-    except StopIteration as end:
-        found: T = end.value
-        return found
-
-
 async def _ask_own_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell) -> T:
     from mase_server.cli.applying import Reporter
     from mase_server.daemon.pipelines import PassError
 
-    wanted = Wanted((subject.file,), inputs=subject.inputs, python=subject.python)
+    wanted = Wanted((subject.file,), subject.model, subject.inputs, subject.python, subject.set)
     async with daemon_for(wanted, Reporter(tell)) as daemon:
         await daemon.wait(subject.path)
-        talking = talk(subject.path)
         try:
-            question = next(talking)
-            while True:
-                question = talking.send(await call_api_as_map(daemon, *question))
-        except StopIteration as end:
-            found: T = end.value
-            return found
+            return await answer_talk(daemon, talk(subject.path))
         except (ValueError, PassError) as error:
             raise Refused(error) from error
 

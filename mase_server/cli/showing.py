@@ -84,7 +84,7 @@ def print_reports(reports: list[Report], asked: Asked) -> None:
 
 # `mase-server shapes`: the source with its hints, then the problems.
 
-_HINT = "dim italic cyan"
+HINT = "dim italic cyan"
 _LENS = "dim"
 #: The style of Python source, which is highlighted as one text.
 _PYTHON = "python"
@@ -106,12 +106,13 @@ def annotated_lines(report: Report, everything: bool = False) -> Iterator[Line]:
     """The lines of the source, each with its hints behind the names, and each model's facts above its class."""
     hints = _hints_by_line(report, everything)
     lenses = _lenses_by_line(report)
-    for number, line in enumerate(_source_text(report).split("\n"), 1):
+    for number, line in enumerate(source_text(report).split("\n"), 1):
         yield from lenses.get(number, ())
         yield Line(tuple(_with_hints(line, sorted(hints.get(number, ())))), number)
 
 
-def _source_text(report: Report) -> str:
+def source_text(report: Report) -> str:
+    """The source without its last line end."""
     return "\n".join(report.text.line(index) for index in range(len(report.text.lines))).removesuffix("\n")
 
 
@@ -138,40 +139,34 @@ def _with_hints(line: str, hints: Sequence[tuple[int, str]]) -> Iterator[tuple[s
     start = 0
     for column, text in hints:
         yield line[start:column], _PYTHON
-        yield text, _HINT
+        yield text, HINT
         start = column
     yield line[start:], _PYTHON
 
 
 def _print_coloured(report: Report, lines: Sequence[Line]) -> None:
 
-    python = python_styles(_source_text(report))
-    shown = (_highlight_line(line, python.get(line.number, ())) if line.number else line.coloured for line in lines)
-    sys.stdout.write("".join(f"{line}\n" for line in shown))
+    python = python_styles(source_text(report))
+    for line in lines:
+        parts = split_by_style(line, python.get(line.number, ())) if line.number else line.parts
+        sys.stdout.write("".join(apply_style(*part) for part in parts) + "\n")
 
 
-def _highlight_line(line: Line, spans: Sequence[Span]) -> str:
-    """A line of the source whose Python parts are highlighted as in the whole text."""
-    told, column = "", 0
+def split_by_style(line: Line, spans: Sequence[Span]) -> Iterator[tuple[str, str]]:
+    """The parts of a line of the source, its Python parts divided by the styles of the whole text."""
+    column = 0
     for text, style in line.parts:
         if style != _PYTHON:
-            told += apply_style(text, style)
+            yield text, style
             continue
-        end = column + len(text)
-        told += _highlight_python(
-            text, [(max(first, column) - column, min(last, end) - column, of) for first, last, of in spans]
-        )
+        start, end = column, column + len(text)
+        for first, last, of in spans:
+            if max(first, column) < min(last, end):
+                yield text[column - start : max(first, column) - start], ""
+                yield text[max(first, column) - start : min(last, end) - start], of
+                column = min(last, end)
+        yield text[column - start :], ""
         column = end
-    return told
-
-
-def _highlight_python(text: str, spans: Sequence[Span]) -> str:
-    told, column = "", 0
-    for first, last, style in spans:
-        if first < last:
-            told += apply_style(text[column:first], "") + apply_style(text[first:last], style)
-            column = last
-    return told + apply_style(text[column:], "")
 
 
 def _problem_lines(report: Report) -> Iterator[Line]:

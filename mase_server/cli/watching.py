@@ -1,4 +1,4 @@
-"""`mase-server shapes --watch`: shows the shapes again whenever a file, or one that it imports, is saved."""
+"""Follows saves: `shapes --watch` and `view` show a file again when it, or one that it imports, is saved."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from mase_server.cli import attached
-from mase_server.cli.reports import Report
-from mase_server.cli.session import Wanted, daemon_for, report_once_traced
+from mase_server.cli.reports import Report, T, Talk, drive_talk, request_report
+from mase_server.cli.session import Wanted, answer_talk, daemon_for
 from mase_server.cli.showing import Asked, print_reports
 from mase_server.cli.terminal import say
 from mase_server.daemon.status import END_STATES, Listener, Status
@@ -38,20 +38,21 @@ Look = tuple[tuple[bool, int], ...]
 def watch_files(asked: Asked) -> int:
     """Show the files at every save, until interrupted; returns the exit status."""
     screen = _Screen(asked)
-    with contextlib.suppress(KeyboardInterrupt):
-        if asked.is_plain:
-            _watch_attached(screen)
-        asyncio.run(_watch_alone(screen))
+    follow_files(Watch(asked, lambda file: request_report(file, asked.everything), screen.draw))
     return 0
 
 
 @dataclass(slots=True)
-class _Screen:
-    """The last drawing; it is drawn again only when the state changes."""
+class Watch(Generic[T]):
+    """What is asked about each file, and shown again only when the state changes.
+
+    show: is given the answers about the files that exist, and the files that are gone.
+    """
 
     asked: Asked
+    request: Callable[[Path], Talk[T]]
+    show: Callable[[list[T], list[Path]], None]
     seen: Look = ()
-    drawn: int = 0
     gone: list[Path] = field(default_factory=list)
 
     def look(self, number_of: Callable[[Path], int | None]) -> bool:
@@ -66,15 +67,36 @@ class _Screen:
         self.seen = now
         return changed
 
-    def draw(self, reports: Sequence[Report]) -> None:
+    @property
+    def present(self) -> list[Path]:
+        """The files that exist."""
+        return [file for file in self.asked.files if file not in self.gone]
+
+
+def follow_files(watch: Watch[T]) -> None:
+    """Ask and show at every save, until interrupted: through the daemon that serves all files, else with an own one."""
+    with contextlib.suppress(KeyboardInterrupt):
+        if watch.asked.is_plain:
+            _follow_attached(watch)
+        asyncio.run(_follow_alone(watch))
+
+
+@dataclass(slots=True)
+class _Screen:
+    """The terminal on which the files are drawn again and again."""
+
+    asked: Asked
+    drawn: int = 0
+
+    def draw(self, reports: list[Report], gone: list[Path]) -> None:
         """Draw: on a terminal in place of the previous output, else below it."""
         asked = self.asked
         if sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
         elif self.drawn and not asked.json:
             say(f"\n── saved ({self.drawn})")
-        print_reports(list(reports), asked)
-        for file in self.gone:
+        print_reports(reports, asked)
+        for file in gone:
             say(f"{reveal(str(file))} is gone; it will be shown when it is back", error=asked.json)
         if sys.stdout.isatty():
             sys.stdout.write(f"\n── {time.strftime('%H:%M:%S')}, shown again at every save; Ctrl-C ends\n")
@@ -89,38 +111,34 @@ def _is_there(file: Path) -> bool:
     return is_file(file)
 
 
-def _watch_attached(screen: _Screen) -> None:
-    """Watch through the daemon that serves all files, as long as it answers."""
-    found = {attached.daemon_of(file) for file in screen.asked.files}
+def _follow_attached(watch: Watch[T]) -> None:
+    """Follow through the daemon that serves all files, as long as it answers."""
+    found = {attached.daemon_of(file) for file in watch.asked.files}
     registration = found.pop() if len(found) == 1 else None
     if registration is None:
         return
     try:
         with attached.connect_daemon(registration) as client:
-            paths = [canonical_path(file) for file in screen.asked.files]
+            paths = [canonical_path(file) for file in watch.asked.files]
             for path in paths:
                 client.call("mase/subscribe", {"topics": ["worker"], "path": path})
                 attached.open_file(client, path)
             while True:
-                if screen.look(lambda file: _finished_generation(client, canonical_path(file))):
-                    screen.draw(_current_reports(client, screen))
+                if watch.look(lambda file: _finished_generation(client, canonical_path(file))):
+                    answers = []
+                    for file in watch.asked.files:
+                        with contextlib.suppress(FileNotFoundError):
+                            answers.append(drive_talk(watch.request(file), client.call))
+                    watch.show(answers, watch.gone)
                 next(client.events(timeout=_LOOK), None)
     except attached.Detached as error:
         attached.print_note(f"{error}; traced without it from now on")
-        screen.seen = ()
+        watch.seen = ()
 
 
 def _finished_generation(client: Client, path: str) -> int | None:
     status = client.call("mase/fileStatus", {"path": path})
     return int(status["generation"]) if status["state"] in END_STATES else None
-
-
-def _current_reports(client: Client, screen: _Screen) -> list[Report]:
-    found = []
-    for file in screen.asked.files:
-        with contextlib.suppress(FileNotFoundError):
-            found.append(attached.report_now(client, file, screen.asked.everything))
-    return found
 
 
 class _Told(Listener):
@@ -135,8 +153,8 @@ class _Told(Listener):
             self.ended.set()
 
 
-async def _watch_alone(screen: _Screen) -> None:
-    asked, told = screen.asked, _Told()
+async def _follow_alone(watch: Watch[T]) -> None:
+    asked, told = watch.asked, _Told()
     wanted = Wanted(asked.files, asked.model, asked.inputs, asked.python, asked.set)
     async with daemon_for(wanted, told) as daemon:
         await daemon.start()
@@ -148,8 +166,7 @@ async def _watch_alone(screen: _Screen) -> None:
 
         while True:
             told.ended.clear()
-            if screen.look(number_of):
-                there = [file for file in asked.files if file not in screen.gone]
-                screen.draw([await report_once_traced(daemon, file, asked.everything) for file in there])
+            if watch.look(number_of):
+                watch.show([await answer_talk(daemon, watch.request(file)) for file in watch.present], watch.gone)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(told.ended.wait(), _LOOK)

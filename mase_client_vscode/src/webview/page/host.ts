@@ -1,4 +1,4 @@
-/** The page's side of `panel.ts`: messages to and from the extension, and the page's stored state. */
+/** The page's side of `panel.ts`: messages to and from its host, and the page's stored state. */
 
 interface VsCodeApi {
   postMessage(message: unknown): void;
@@ -6,11 +6,16 @@ interface VsCodeApi {
   setState(state: unknown): void;
 }
 
-declare function acquireVsCodeApi(): VsCodeApi;
+declare const acquireVsCodeApi: (() => VsCodeApi) | undefined;
+
+/** In a frame of the page of `mase-server view` that page is the host, and nothing is stored. */
+function ownApi(): VsCodeApi {
+  return { postMessage: (message) => parent.postMessage(message, '*'), getState: () => undefined, setState: () => undefined };
+}
 
 /** `State` must be plain data; it outlives the page, while its tab is hidden and when the window is reloaded. */
 export class Host<ToPage extends { type: string }, FromPage extends { type: string }, State> {
-  private readonly api = acquireVsCodeApi();
+  private readonly api = typeof acquireVsCodeApi === 'function' ? acquireVsCodeApi() : ownApi();
 
   /** Listen, then report that this page is ready. */
   connect(listen: (message: ToPage) => void): void {
