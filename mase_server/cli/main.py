@@ -125,4 +125,4 @@ def print_attached_shapes(arguments: list[str]) -> int | None:
 
         print_text(told, everything)
     sys.stdout.flush()
-    return 1 if any(report.has_errors for report in told) else 0
+    return max(report.status for report in told)

@@ -135,6 +135,11 @@ class Report:
         return ("bad-inputs", "error") in told or ("no-model", "error") in told
 
     @property
+    def status(self) -> int:
+        """The exit status of a command that shows it."""
+        return 2 if self.was_misused else int(self.has_errors)
+
+    @property
     def same_text(self) -> bool:
         """Do the positions refer to `text`?"""
         return bool(self.told["sha256"] == hashlib.sha256(self.source).hexdigest())

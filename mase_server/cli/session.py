@@ -173,7 +173,7 @@ _SLOW = frozenset({"mase/draw"})
 
 
 #: Codes of refusals that name something that is not there: wrong usage.
-_USAGE = frozenset({"invalid-params", "unknown-inputs", "unknown-model", "unknown-scope"})
+_USAGE = frozenset({"argument", "invalid-params", "unknown-inputs", "unknown-model", "unknown-scope"})
 
 
 class Refused(Exception):
@@ -181,9 +181,9 @@ class Refused(Exception):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
-        code = getattr(error, "code", "invalid-params" if isinstance(error, ValueError) else "")
+        usual = "argument" if isinstance(error, ValueError) else ""
         #: The exit status of a command that was refused.
-        self.status = 2 if code in _USAGE else 1
+        self.status = 2 if getattr(error, "code", getattr(error, "kind", usual)) in _USAGE else 1
 
 
 @dataclass(frozen=True, slots=True)

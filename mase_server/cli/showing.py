@@ -63,14 +63,19 @@ def show_reports(asked: Asked) -> int:
         traced = asyncio.run(trace_files(wanted, asked.everything))
         found = found | dict(zip(missing, traced, strict=True))
     told = [found[file] for file in asked.files]
-    named = (name for report in told for model in report.models for name in [*model["sets"], *model["builders"]])
-    if asked.set and asked.set not in named:
-        say(f"error: no model has inputs named {asked.set!r}; write `# mase[{asked.set}]: ...`", error=True)
+    if lacks_set(told, asked.set):
         return 2
     print_reports(told, asked)
-    if any(report.was_misused for report in told):
-        return 2
-    return 1 if any(report.has_errors for report in told) else 0
+    return max(report.status for report in told)
+
+
+def lacks_set(reports: Sequence[Report], name: str | None) -> bool:
+    """Does no model have inputs of this name? Then say so."""
+    named = (each for report in reports for model in report.models for each in [*model["sets"], *model["builders"]])
+    if not name or name in named:
+        return False
+    say(f"error: no model has inputs named {name!r}; write `# mase[{name}]: ...`", error=True)
+    return True
 
 
 def print_reports(reports: list[Report], asked: Asked) -> None:

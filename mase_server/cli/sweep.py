@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mase_server.cli.steps import UsageError, parse_steps
-from mase_server.cli.terminal import align_table_columns, print_styled, say, say_json
+from mase_server.cli.terminal import align_table_columns, from_here, print_styled, say, say_json
 from mase_server.lsp.wording import format_count
 from mase_server.paths import canonical_path
 from mase_server.protocol.arguments import split_texts
@@ -307,7 +307,7 @@ def _report_lines(rows: Sequence[Row], objectives: Sequence[Figure], everything:
         best = [row for row in mine if row.best]
         if not mine:
             continue
-        yield reveal(f"{file}: {model}")
+        yield reveal(f"{from_here(file)}: {model}")
         yield f"{format_count(len(best), 'point')} of {len(mine):,} that no other point beats in {names}"
         yield from _sweep_table(_sort_by_objectives(mine if everything else best, objectives), objectives)
         facts = mine[0].result.facts
@@ -330,7 +330,7 @@ def _sweep_table(rows: Sequence[Row], objectives: Sequence[Figure]) -> Iterator[
     budgets = ["budget"] if any(row.point.budget for row in rows) else []
     head = ("", "pipeline", *budgets, *(name.replace("_", " ") for name in shown))
     cells = [
-        ["*" if row.best else "", "; ".join(row.point.pipeline) or "as it is", *([row.point.budget] if budgets else [])]
+        ["*" if row.best else "", row.point.passes, *([row.point.budget] if budgets else [])]
         + [_figure_cell(row.result.figures.get(name)) for name in shown]
         for row in rows
     ]
@@ -351,10 +351,11 @@ def row_map(row: Row) -> PointRow:
     """A point in the form of the JSON. sqnr is "inf" if nothing differs; a missing figure is None."""
     figures = {name: row.result.figures.get(name) for name in FIGURES}
     return {
-        "file": row.point.file,
+        "file": from_here(row.point.file),
         "model": row.result.model,
         "inputs": list(row.point.inputs),
         "pipeline": list(row.point.pipeline),
+        "name": row.point.name,
         "build": None if row.point.build is None else dict(row.point.build),
         "best": row.best,
         **{name: "inf" if value is not None and math.isinf(value) else value for name, value in figures.items()},
@@ -374,11 +375,11 @@ def print_json(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) 
 def print_csv(rows: Sequence[Row], objectives: Sequence[Figure], pending: int) -> None:
     """Print CSV: a line with the names, then a line for each point."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("file", "model", "pipeline", "budget", "best", *FIGURES, "error"))
+    writer.writerow(("file", "model", "pipeline", "budget", "best", *FIGURES, "name", "error"))
     for row in rows:
         told = row_map(row)
         figures = ["" if told[name] is None else told[name] for name in FIGURES]
-        start = (row.point.file, row.result.model, "; ".join(row.point.pipeline), row.point.budget, int(row.best))
-        writer.writerow(
-            [reveal(each) if isinstance(each, str) else each for each in (*start, *figures, row.result.error)]
-        )
+        pipeline = "; ".join(row.point.pipeline)
+        start = (told["file"], row.result.model, pipeline, row.point.budget, int(row.best))
+        cells = (*start, *figures, row.point.name, row.result.error)
+        writer.writerow([reveal(each) if isinstance(each, str) else each for each in cells])

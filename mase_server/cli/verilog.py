@@ -23,6 +23,7 @@ from mase_server.lsp.pipelines import sqnr_text
 from mase_server.lsp.wording import format_count, in_bytes
 from mase_server.paths import canonical_path
 from mase_server.private import cache_dir
+from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import Params
 from mase_server.protocol.snapshot import share_text
 from mase_server.simulation import SimulationError, Synthesis, simulate, synthesise, write_results
@@ -158,8 +159,9 @@ async def _request_emission(daemon: Daemon, request: Request, folder: str) -> Ma
     order = request.order(folder)
     place = {key: order[key] for key in ("path", "model") if key in order}
     try:
-        if request.passes:
-            await call(daemon, "mase/setPipeline", place | {"steps": list(request.passes)})
+        for step in map(Step.parse, request.passes):
+            given = {"pass": step.name, "arguments": dict(step.arguments)}
+            await call(daemon, "mase/applyPass", place | given)
         told: Mapping[str, Any] = await call(daemon, "mase/emitVerilog", order)
         return told
     except PassError as error:

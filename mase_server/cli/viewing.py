@@ -34,6 +34,8 @@ from mase_server.cli.showing import (
     Asked,
     ProblemRow,
     annotated_lines,
+    lacks_set,
+    problem_line,
     problem_map,
     python_styles,
     source_text,
@@ -146,14 +148,18 @@ def view(
             _serve_until_interrupted(asked, sheets, opened)
             return
         subject = Subject(file, asked.inputs, python, attach, model, named)
-        sheet = ask_daemon(subject, lambda path: sheets.request(file))
+        report, sheet = ask_daemon(subject, lambda path: sheets.request(file))
+        if lacks_set([report], named):
+            raise typer.Exit(2)
         page = make_page(sheet)
         if str(target) == "-":
             say(page)
         else:
             target.write_text(page, "utf-8")
-    failed = not sheet["models"] or any(each["severity"] == "error" for each in sheet["problems"])
-    raise typer.Exit(1 if failed else 0)
+    for problem in report.problems:
+        if problem.severity == "error":
+            say(problem_line(report.file, problem).plain, error=True)
+    raise typer.Exit(report.status)
 
 
 @contextmanager
@@ -180,8 +186,8 @@ class SheetRequest:
 
     steps: list[Step]
 
-    def request(self, file: Path) -> Talk[Sheet]:
-        """The sheet of an open file with all its models."""
+    def request(self, file: Path) -> Talk[tuple[Report, Sheet]]:
+        """The report on an open file, and the sheet with all its models."""
         path = canonical_path(file)
         for step in self.steps:
             yield "mase/applyPass", {"path": path, "pass": step.name, "arguments": dict(step.arguments)}
@@ -203,7 +209,7 @@ class SheetRequest:
                     passes=passes,
                 )
             )
-        return make_sheet(report, models)
+        return report, make_sheet(report, models)
 
 
 def _request_graph(of_model: Params) -> Talk[list[Graph]]:
@@ -346,9 +352,9 @@ class PageServer(ThreadingHTTPServer):
             finally:
                 self.shutdown()
 
-    def show(self, sheets: list[Sheet], gone: list[Path]) -> None:
+    def show(self, found: list[tuple[Report, Sheet]], gone: list[Path]) -> None:
         """Show the newest sheet; while the file is gone, the last one says so."""
-        sheet = sheets[0] if sheets else self.sheet
+        sheet = found[0][1] if found else self.sheet
         with self.changed:
             self.sheet = None if sheet is None else {**sheet, "gone": bool(gone)}
             self.number += 1

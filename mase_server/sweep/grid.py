@@ -30,8 +30,9 @@ class GridError(ValueError):
 class Grid:
     """models: points without pipeline and build.  pipelines: lists of texts with `{name}` for the values of `vary`.
 
-    hardware: values to try, by the key of `building.Build`; None for no hardware.  objectives: names of figures, ()
-    for the usual ones.  depends: data files that the models read.
+    names: of the pipelines, in their order, where they have names.  hardware: values to try, by the key of
+    `building.Build`; None for no hardware.  objectives: names of figures, () for the usual ones.  depends: data files
+    that the models read.
     """
 
     models: tuple[Point, ...] = ()
@@ -40,6 +41,7 @@ class Grid:
     hardware: Mapping[str, tuple[Any, ...]] | None = None
     objectives: tuple[str, ...] = ()
     depends: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.models:
@@ -68,24 +70,29 @@ class Grid:
         return tuple(dict(zip(named, values, strict=True)) for values in itertools.product(*named.values()))
 
     @property
-    def filled(self) -> tuple[tuple[str, ...], ...]:
-        """Every pipeline with every combination of its values, without duplicates."""
-        every = itertools.chain.from_iterable(map(self._filled, self.pipelines or ((),)))
-        return tuple(dict.fromkeys(every))
+    def filled(self) -> dict[tuple[str, ...], str]:
+        """Every pipeline with every combination of its values, without duplicates; and its name, such as `int w=8`."""
+        found: dict[tuple[str, ...], str] = {}
+        for pipeline, name in itertools.zip_longest(self.pipelines or ((),), self.names, fillvalue=""):
+            for steps, values in self._fill_pipeline(tuple(pipeline)):
+                found.setdefault(steps, f"{name} {values}".strip() if name else "")
+        return found
 
-    def _filled(self, pipeline: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _fill_pipeline(self, pipeline: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
         holes = dict.fromkeys(name for text in pipeline for name in _HOLE.findall(text))
         if missing := [name for name in holes if name not in self.vary]:
             raise GridError(f"{{{missing[0]}}} stands in {'; '.join(pipeline)!r}, but it has no values")
         for values in itertools.product(*(self.vary[name] for name in holes)):
-            yield tuple(_fill_holes(text, dict(zip(holes, values, strict=True))) for text in pipeline)
+            chosen = dict(zip(holes, values, strict=True))
+            steps = tuple(_fill_holes(text, chosen) for text in pipeline)
+            yield steps, " ".join(f"{name}={value}" for name, value in chosen.items())
 
     def points(self) -> list[Point]:
         """All points, ordered by file, and within a file by pipeline."""
         return [
-            replace(model, pipeline=pipeline, build=build)
+            replace(model, pipeline=pipeline, build=build, name=name)
             for model in self.models
-            for pipeline in self.filled
+            for pipeline, name in self.filled.items()
             for build in self.builds
         ]
 
@@ -105,16 +112,18 @@ def read_grid(path: Path) -> Grid:
 def _grid_from_map(told: Mapping[str, Any], folder: Path) -> Grid:
     _require_known_keys(told, _KEYS, "a grid")
     pipelines = told.get("pipelines", ())
+    named = pipelines if isinstance(pipelines, Mapping) else {}
     hardware = told.get("hardware")
     return Grid(
         models_of(told.get("models", ()), folder),
-        tuple(map(_parse_pipeline, pipelines.values() if isinstance(pipelines, Mapping) else _as_sequence(pipelines))),
+        tuple(map(_parse_pipeline, named.values() if named else _as_sequence(pipelines))),
         {name: tuple(_as_sequence(values)) for name, values in _require_table(told.get("vary", {}), "vary").items()},
         None
         if hardware is None
         else {key: tuple(_as_sequence(each)) for key, each in _require_table(hardware, "hardware").items()},
         tuple(_as_sequence(told.get("objectives", ()))),
         tuple(str(folder / file) for file in _as_sequence(told.get("depends", ()))),
+        tuple(named),
     )
 
 

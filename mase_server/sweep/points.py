@@ -45,7 +45,8 @@ class Point:
     """A model, the passes on it, and the hardware to make from it.
 
     file: absolute.  model: its title, "" for the file's first.  inputs: texts as in `TraceOptions`.  pipeline:
-    texts of steps.  build: keys of `building.Build`; None for no hardware.
+    texts of steps.  build: keys of `building.Build`; None for no hardware.  name: of the pipeline, in the person's
+    words; it makes no other point.
     """
 
     file: str
@@ -53,9 +54,10 @@ class Point:
     inputs: tuple[str, ...] = ()
     pipeline: tuple[str, ...] = ()
     build: Mapping[str, Any] | None = None
+    name: str = field(default="", compare=False)
 
     def to_wire(self) -> PointRecord:
-        """As a map of plain values."""
+        """What it measures, as a map of plain values."""
         return {
             "file": self.file, "model": self.model, "inputs": self.inputs, "pipeline": self.pipeline,
             "build": None if self.build is None else dict(self.build),
@@ -72,9 +74,14 @@ class Point:
         given = {} if self.build is None else self.build
         return ", ".join(f"{key}={value}" for key, value in given.items()) or ("default" if self.build == {} else "")
 
+    @property
+    def passes(self) -> str:
+        """The pipeline in words."""
+        return self.name or "; ".join(self.pipeline) or "as it is"
+
     def __str__(self) -> str:
         name = Path(self.file).name + (f" {self.model}" if self.model else "")
-        return " | ".join([name, "; ".join(self.pipeline) or "as it is", *([self.budget] if self.budget else [])])
+        return " | ".join([name, self.passes, *([self.budget] if self.budget else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,21 @@ def test_a_grid_file_says_it_all_and_names_the_results(sweeping, project):
     assert [row["pipeline"] for row in sweeping.rows("grid.sqlite")] == ["[]", json.dumps([Q8])]
 
 
+def test_pipelines_keep_their_names_and_files_their_relative_paths(sweeping, project):
+    pipelines = """plain = []\nint = ["quantize(default='fixed({w},4)')"]"""
+    grid = f'models = "net.py"\nobjectives = ["sqnr"]\n[vary]\nw = [6, 8]\n[pipelines]\n{pipelines}\n'
+    (project / "grid.toml").write_text(grid)
+    points = told(sweeping("grid.toml", "--format", "json"))["points"]
+    assert {(point["file"], point["name"]) for point in points} == {
+        ("net.py", "plain"), ("net.py", "int w=6"), ("net.py", "int w=8"),
+    }  # fmt: skip
+    shown = sweeping("grid.toml", "--all").stdout
+    assert shown.startswith("net.py: Net\n")
+    assert "\n   int w=6 " in shown
+    rows = csv.DictReader(io.StringIO(sweeping("grid.toml", "--format", "csv").stdout))
+    assert {row["name"]: row["pipeline"] for row in rows}["int w=8"] == Q8
+
+
 def test_what_is_known_is_not_measured_again_until_something_it_rests_on_changes(sweeping, project):
     (project / "grid.toml").write_text(
         f'models = "net.py"\npipelines = [["{Q8}"]]\nobjectives = ["sqnr"]\ndepends = ["net.pt"]\n'

@@ -54,7 +54,7 @@ def test_a_name_in_a_pipeline_takes_each_of_its_values_and_others_do_not_multipl
 
 def test_one_name_means_one_value_in_all_steps_of_a_pipeline():
     grid = Grid((NET,), (("quantize(default='mxint({w})')", "gptq(default='mxint({w})')"),), {"w": (4, 8)})
-    assert grid.filled == (
+    assert tuple(grid.filled) == (
         ("quantize(default='mxint(4)')", "gptq(default='mxint(4)')"),
         ("quantize(default='mxint(8)')", "gptq(default='mxint(8)')"),
     )
