@@ -230,6 +230,12 @@ def test_lengths_stay_within_the_table_of_positions():
     assert probed.symbols == {"B": 2, "T": 16}
 
 
+def test_a_short_length_varies_beside_the_batch_up_to_the_table_of_positions():
+    found, probed = output_symbols(lambda: Sequence(positions=16), ids(4, 8))
+    assert probed.symbols == {"B": 4, "T": 8}
+    assert found[1] == ["B", "T", "T"]
+
+
 def test_a_structure_that_depends_on_the_length_fixes_it():
     _, probed = output_symbols(Depth, tokens(2, 16))
     assert probed.symbols == {"B": 2}

@@ -176,6 +176,8 @@ class Prober:
         self._last = last if last is not None and last.structure == self._structure else None
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
+        #: The sizes at which a symbol could vary alone; together with others the usual ones may be too large.
+        self._worked: dict[str, list[int]] = {}
         self._reason = self._mismatch = self._otherwise = ""
         self._others: list[_Found] = []
         #: Informative sizes at which the model cannot run, or runs otherwise; they are not tried again.
@@ -210,7 +212,7 @@ class Prober:
             runs = self._run_both_probes(varied) if varied else []
         if not runs and varied:
             varied = self._vary_separately(varied)
-            runs = self._run_both_probes(varied) if varied else []
+            runs = (self._run_both_probes(varied) or self._run_both_probes(varied, self._worked)) if varied else []
         result = self._build_result(runs, varied)
         for attempt in range(2, 2 + FURTHER_PROBES):
             if not runs or not result.fitter.ambiguous:
@@ -236,11 +238,13 @@ class Prober:
         self.fixed, self._otherwise = dict(self._last.fixed), self._last.otherwise
         return list(self._last.varied), runs
 
-    def _run_both_probes(self, varied: list[str]) -> list[_Found]:
-        """Both probes, or none if one of them fails."""
+    def _run_both_probes(self, varied: list[str], at: Mapping[str, Sequence[int]] | None = None) -> list[_Found]:
+        """Both probes, or none if one of them fails. at: the two sizes of each symbol, by default the usual ones."""
         runs = []
         for attempt in (0, 1):
-            found = self._try_probe(varied, attempt)
+            found = self._try_probe(
+                varied, attempt, None if at is None else {name: at[name][attempt] for name in varied}
+            )
             if found is None:
                 return []
             runs.append(found)
@@ -293,7 +297,8 @@ class Prober:
         otherwise = self._mismatch if tried else ""
         for sizing in strategies:
             self._sizing |= dict.fromkeys(group, sizing)
-            if self._run_both_probes(group):
+            if runs := self._run_both_probes(group):
+                self._worked |= {name: [point[name] for point, _ in runs] for name in group}
                 self._otherwise = self._otherwise or otherwise
                 return True
             otherwise = otherwise or self._mismatch
