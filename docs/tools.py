@@ -47,7 +47,8 @@ def tool_pages() -> dict[str, str]:
 
 def _cli() -> Iterator[str]:
     yield f"# The command line\n\n{app.info.help}\n"
-    commands = {command.callback.__name__: command.callback for command in app.registered_commands if command.callback}
+    registered = [each for each in app.registered_commands if each.callback is not None]
+    commands = {each.name or each.callback.__name__: each.callback for each in registered}
     for name in sorted(commands.keys() - {"lsp"}):
         yield f"## mase-server {name}\n\n{inspect.getdoc(commands[name])}\n"
         yield grid(("option", "default", "meaning"), _typed(name, commands[name]))

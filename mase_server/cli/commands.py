@@ -372,6 +372,7 @@ for command in (
 ):
     app.command()(command)
 app.command()(sweep)
+app.command("compile")(graphing.compile_model)
 app.command(context_settings={"ignore_unknown_options": True})(serving.rpc)
 
 

@@ -1,4 +1,4 @@
-"""`mase-server graph` and `mase-server draw`: the graph of one model."""
+"""`mase-server graph`, `draw` and `compile`: the graph of one model, and what compilers make of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from mase_server.cli.showing import value_map
 from mase_server.cli.steps import complete_models
 from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
 from mase_server.lsp.labels import has_tensor, label_values
-from mase_server.lsp.wording import format_with_prefix, lens_text
+from mase_server.lsp.wording import format_count, format_with_prefix, lens_text
+from mase_server.protocol.answers import Compiled
 from mase_server.protocol.records import Answer
 from mase_server.visible import reveal
 
@@ -38,6 +39,13 @@ class Output(StrEnum):
     JSON = "json"
     DOT = "dot"
     MERMAID = "mermaid"
+
+
+class Format(StrEnum):
+    """The output format of `compile`."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 class Colours(StrEnum):
@@ -121,6 +129,85 @@ def draw(
     except OSError as error:
         say(f"error: cannot write {target}: {error.strerror}", error=True)
         raise typer.Exit(2) from None
+
+
+class View(StrEnum):
+    """What `compile` shows."""
+
+    BREAKS = "breaks"
+    DYNAMO = "dynamo"
+    ATEN = "aten"
+    EXPORT = "export"
+
+
+def compile_model(
+    file: _File,
+    view: Annotated[View, typer.Option(help="Where torch.compile breaks, its graphs, or torch.export.")] = View.BREAKS,
+    output: Annotated[Format, typer.Option("--format", help="Text, or a JSON object.")] = Format.TEXT,
+    model: _Model = None,
+    inputs: _Inputs = None,
+    python: _Python = None,
+    daemon: _Daemon = True,
+) -> None:
+    """Show what PyTorch's compilers make of a model: graph breaks, captured graphs, ATen operators, exported program.
+
+    The model runs with the inputs of its file, and again at other sizes, so that recompilations show. No kernel is
+    built. Every part of a graph stands below the line of the source that it comes from.
+
+    Examples:
+
+        mase-server compile net.py
+
+        mase-server compile net.py --view export
+
+        mase-server compile net.py --format json | jq '.models[].breaks'
+
+    Exit status: 0 shown, 1 it cannot be shown, or not exported; 2 wrong usage.
+    """
+    from mase_server.cli.session import Subject
+
+    with _told():
+        subject = Subject(file, tuple(inputs or ()), python, daemon)
+        found = ask_daemon(subject, lambda path: _request_compiled(path, model, view))
+    if output is Format.JSON:
+        say_json({"models": [{"model": title, **told} for title, told in found]})
+    else:
+        for title, told in found:
+            print_lines(_compiled_lines(title, told, view))
+    sys.stdout.flush()
+    raise typer.Exit(int(any(told["problem"] for _, told in found)))
+
+
+def _request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
+    """The model of a title, else all models of the file."""
+    answer = yield "mase/models", {"path": path}
+    titles = [each["title"] for each in answer["models"]] if model is None else [model]
+    if not titles:
+        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
+    found = []
+    for title in titles:
+        shown = View.DYNAMO if view is View.BREAKS else view
+        told = yield "mase/compiled", {"path": path, "model": title, "view": shown.value}
+        found.append((title, told))
+    return found
+
+
+def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
+    graphs, breaks = format_count(told["graphs"], "graph"), format_count(len(told["breaks"]), "break")
+    head = f"{graphs}, {format_count(told['operations'], 'operation')}"
+    if view is not View.EXPORT:
+        times = format_count(len(told["recompiles"]), "time")
+        head += f", {breaks}" + (f", compiled again {times} at other sizes" if told["recompiles"] else "")
+    yield Line(((f"{title}: {head}", "bold"),))
+    for one in told["breaks"]:
+        where = f"{from_here(one['file'])}:{one['line']}: " if one["file"] else ""
+        parts = [f"{where}graph break: {one['reason']}", one["explanation"], *(f"try: {hint}" for hint in one["hints"])]
+        yield Line((("\n    ".join(part for part in parts if part), ""),))
+    for again in told["recompiles"]:
+        where = f"{from_here(again['file'])}:{again['line']}: " if again["file"] else ""
+        yield Line(((f"{where}{again['function']} is compiled again: {again['reason']}", ""),))
+    if view is not View.BREAKS:
+        yield Line((("\n" + told["text"], ""),))
 
 
 class _told:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Closed,
         Comparison,
+        Compiled,
         Costs,
         CostTable,
         Drawing,
@@ -221,6 +222,12 @@ class BlockingMethods:
         """
         result = self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
         return cast("Drawing", result)
+
+    def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
+        """What a compiler makes of a model as it is written, without passes, for its own inputs and at other
+        sizes.
+        """
+        return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view)))
 
     def open(
         self,
@@ -535,6 +542,12 @@ class AsyncMethods:
             "mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file)
         )
         return cast("Drawing", result)
+
+    async def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
+        """What a compiler makes of a model as it is written, without passes, for its own inputs and at other
+        sizes.
+        """
+        return cast("Compiled", await self.call("mase/compiled", _given(path=path, model=model, view=view)))
 
     async def open(
         self,

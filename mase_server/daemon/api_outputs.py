@@ -97,6 +97,19 @@ async def draw_graph(api: Api, params: Params) -> answers.Drawing:
     return {"file": str(file)}
 
 
+async def show_compiled(api: Api, params: Params) -> answers.Compiled:
+    """What a compiler makes of a model as it is written, without passes, for its own inputs and at other sizes.
+
+    view: "dynamo", the graphs that torch.compile captures, the places where it breaks them, and why it compiles again;
+    "aten", the same as ATen operators; "export", the program of torch.export with the sizes that may vary, compared
+    with the model. A problem says why a program cannot be exported.
+    """
+    made: answers.Compiled = await api.daemon.passes.written(
+        "compiled", params["path"], params.get("model"), True, params.get("view", "dynamo")
+    )
+    return made
+
+
 OUTPUTS = (
     ApiMethod("mase/exportCheckpoint", {**MODEL, "name": str}, export_checkpoint, answers.Checkpoint, executes=True),
     ApiMethod("mase/importCheckpoint", {**MODEL, "name": str}, import_checkpoint, answers.Pipeline, executes=True),
@@ -121,6 +134,7 @@ OUTPUTS = (
         answers.Drawing,
         executes=True,
     ),
+    ApiMethod("mase/compiled", {**MODEL, "view?": str}, show_compiled, answers.Compiled, executes=True),
 )
 
 

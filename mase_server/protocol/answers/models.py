@@ -314,6 +314,45 @@ class Drawing(TypedDict, total=False):
     file: str
 
 
+# What compilers make of a model.
+
+
+class GraphBreak(TypedDict):
+    """A place at which Dynamo ends its graph. reason: what it does not support.  hints: what PyTorch proposes."""
+
+    file: str
+    line: int
+    reason: str
+    explanation: str
+    hints: list[str]
+
+
+class Recompile(TypedDict):
+    """A function that is compiled once more for other inputs. reason: the guard that failed."""
+
+    file: str
+    line: int
+    function: str
+    reason: str
+
+
+class Compiled(TypedDict):
+    """What a compiler makes of a model. view: dynamo, aten or export.
+
+    text: the graphs as Python.  lines: [line of the text, file, line of the file].  operations: in all graphs.
+    problem: why there is no program.
+    """
+
+    view: str
+    text: str
+    lines: list[tuple[int, str, int]]
+    graphs: int
+    operations: int
+    breaks: list[GraphBreak]
+    recompiles: list[Recompile]
+    problem: str
+
+
 # Hardware, and its simulation.
 
 

@@ -323,6 +323,29 @@ def _exchange_code(path: str, functions: Iterable[FunctionType], reporter: Repor
             function.__code__ = new.replace(co_filename=function.__code__.co_filename)
 
 
+def restore_plain_code(program: str, namespaces: Iterable[Namespace]) -> None:
+    """Give every live function that reports the code of its source back, as compilers have to see it.
+
+    program: the file that ran, whose module is none of the imported ones.  namespaces: of the functions in question.
+    """
+    files = map(_reporting_file, list(sys.modules.values()))
+    paths = {os.path.realpath(file) for file in (program, *files) if file is not None}
+    functions = defaultdict(list)
+    for function in _iterate_live_functions(paths, namespaces):
+        functions[function.__code__.co_filename].append(function)
+    for path, reporting in functions.items():
+        plain = compile(read_source(path), path, "exec", dont_inherit=True)
+        versions = dict(_pair_code_objects(load_code(path, None).code, plain))
+        for function in reporting:
+            new = versions.get(_identify_code(function.__code__))
+            if new is not None and new.co_freevars == function.__code__.co_freevars:
+                function.__code__ = new
+
+
+def _reporting_file(module: Any) -> str | None:
+    return file_of(module) if REPORTER in getattr(module, "__dict__", {}) else None
+
+
 def _identify_code(code: CodeType) -> _Identity:
     # The line table includes columns, so two lambdas on one line differ.
     return code.co_qualname, code.co_firstlineno, code.co_code, code.co_linetable
@@ -353,8 +376,8 @@ def file_of(module: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _iterate_live_functions(paths: set[str]) -> Iterator[FunctionType]:
-    """Every live function from these files: what the collector knows, and what their modules reach.
+def _iterate_live_functions(paths: set[str], namespaces: Iterable[Namespace] = ()) -> Iterator[FunctionType]:
+    """Every live function from these files: what the collector knows, and what their modules and `namespaces` reach.
 
     Both are needed: objects frozen before a fork are hidden from `gc.get_objects`, and a function kept only in some
     foreign registry is in no module.
@@ -362,10 +385,9 @@ def _iterate_live_functions(paths: set[str]) -> Iterator[FunctionType]:
     real = functools.cache(os.path.realpath)
     seen: set[int] = set()
     modules = [m for m in list(sys.modules.values()) if real(file_of(m) or "") in paths]
-    for thing in (
-        *gc.get_objects(),
-        *_iterate_reachable_functions([vars(module) for module in modules], {m.__name__ for m in modules}),
-    ):
+    roots = [*map(vars, modules), *namespaces]
+    names = {name for root in roots if isinstance(name := root.get("__name__"), str)}
+    for thing in (*gc.get_objects(), *_iterate_reachable_functions(roots, names)):
         if type(thing) is FunctionType and id(thing) not in seen and real(thing.__code__.co_filename) in paths:
             seen.add(id(thing))
             yield thing
