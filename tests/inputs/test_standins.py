@@ -104,6 +104,37 @@ def test_the_helpers_of_a_missing_timm_change_no_shape(tmp_path):
     assert torch.equal(drop.eval()(X), X)
 
 
+def test_the_layers_of_a_missing_vision_transformer_are_computed(tmp_path):
+    text = f"""{HEAD}from timm.models.vision_transformer import Attention, Block, Mlp, PatchEmbed
+
+
+class Net(nn.Module):
+    def __init__(self, size=32, patch=8, width=24, depth=2):
+        super().__init__()
+        self.embed = PatchEmbed(size, patch, 3, width)
+        self.place = nn.Parameter(torch.zeros(1, self.embed.num_patches, width))
+        self.blocks = nn.Sequential(*(Block(width, 4, 2.0, qkv_bias=True, drop_path=0.1) for _ in range(depth)))
+        self.attn = Attention(width, num_heads=3, qkv_bias=True, qk_norm=True)
+        self.mlp = Mlp(in_features=width, hidden_features=48, out_features=7, drop=0)
+
+    def forward(self, x):
+        h = self.embed(x) + self.place
+        h = self.attn(self.blocks(h))
+        h = self.mlp(h)
+        return h
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"][1:], told(payload)) == ([16, 7], [("warning", "missing-package", 3)])
+    assert stand_in("timm.models.swin_transformer.Attention") is None, "another layer of the same name"
+    layer = stand_in("timm.models.vision_transformer.Attention")(8, 2, qkv_bias=True).eval()
+    x = torch.randn(2, 5, 8)
+    q, k, v = (each.unflatten(-1, (2, 4)).transpose(1, 2) for each in layer.qkv(x).chunk(3, -1))
+    mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    assert torch.allclose(layer(x), layer.proj(mixed), atol=1e-6)
+    with pytest.raises(AssertionError, match="Input height"):
+        stand_in("timm.layers.PatchEmbed")(32, 8)(torch.ones(1, 3, 40, 32))
+
+
 def test_nothing_else_of_these_packages_is_made_up():
     assert stand_in("timm.models.create_model") is None
     assert stand_in("einops.EinopsError") is None

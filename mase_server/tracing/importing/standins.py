@@ -1,11 +1,11 @@
 """Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
 
 Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
-timm, the helpers that change no shape are here; configurations of ml_collections, easydict, yacs and munch hold what
-they are given; fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing else is made up:
-all other names of these packages stay unknown, and the diagnostic at the import says what is computed by these
-replacements. Sources: einops.rocks/api, the docstrings of timm.layers and of fairscale.nn.model_parallel, and the
-READMEs of the packages of configurations.
+timm, the vision transformer's layers and some helpers are here; configurations of ml_collections, easydict, yacs and
+munch hold what they are given; fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing
+else is made up: all other names of these packages stay unknown, and the diagnostic at the import says what is computed
+by these replacements. Sources: einops.rocks/api, timm.layers and timm.models.vision_transformer, the docstrings of
+fairscale.nn.model_parallel, and the READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
@@ -357,6 +357,129 @@ def _as_tuple(count: int) -> Callable[[Any], Any]:
     return convert
 
 
+class PatchEmbed(nn.Module):
+    """An image as a row of patches, each a vector. options: of the checks that this one leaves out."""
+
+    def __init__(
+        self,
+        img_size: Any = 224,
+        patch_size: Any = 16,
+        in_chans: int = 3,
+        embed_dim: int = 768,
+        norm_layer: Callable[..., nn.Module] | None = None,
+        flatten: bool = True,
+        bias: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.patch_size, self.flatten = _as_tuple(2)(patch_size), flatten
+        self.img_size = self.grid_size = self.num_patches = None
+        if img_size is not None:
+            self.img_size = _as_tuple(2)(img_size)
+            self.grid_size = tuple(side // part for side, part in zip(self.img_size, self.patch_size, strict=True))
+            self.num_patches = math.prod(self.grid_size)
+        self.proj = nn.Conv2d(in_chans, embed_dim, self.patch_size, self.patch_size, bias=bias)
+        self.norm = norm_layer(embed_dim) if norm_layer else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Refuse images of another size, as timm does."""
+        for name, side, own in zip(("height", "width"), x.shape[-2:], self.img_size or (), strict=False):
+            assert side == own, f"Input {name} ({side}) doesn't match model ({own})."
+        x = self.proj(x)
+        return self.norm(x.flatten(2).transpose(1, 2) if self.flatten else x)
+
+
+class Mlp(nn.Module):
+    """Two layers with an activation between them."""
+
+    def __init__(
+        self,
+        in_features: int,
+        hidden_features: int | None = None,
+        out_features: int | None = None,
+        act_layer: Callable[..., nn.Module] = nn.GELU,
+        norm_layer: Callable[..., nn.Module] | None = None,
+        bias: Any = True,
+        drop: Any = 0.0,
+        use_conv: bool = False,
+    ) -> None:
+        super().__init__()
+        hidden, (first, last), drops = hidden_features or in_features, _as_tuple(2)(bias), _as_tuple(2)(drop)
+        layer: Callable[..., nn.Module] = functools.partial(nn.Conv2d, kernel_size=1) if use_conv else nn.Linear
+        self.fc1, self.act, self.drop1 = layer(in_features, hidden, bias=first), act_layer(), nn.Dropout(drops[0])
+        self.norm = norm_layer(hidden) if norm_layer else nn.Identity()
+        self.fc2, self.drop2 = layer(hidden, out_features or in_features, bias=last), nn.Dropout(drops[1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both layers."""
+        result: torch.Tensor = self.drop2(self.fc2(self.norm(self.drop1(self.act(self.fc1(x))))))
+        return result
+
+
+class Attention(nn.Module):
+    """Self-attention with several heads; before release 0.9 a scale could be given."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int = 8,
+        *,
+        qkv_bias: bool = False,
+        qk_norm: bool = False,
+        qk_scale: float | None = None,
+        attn_drop: float = 0.0,
+        proj_drop: float = 0.0,
+        norm_layer: Callable[..., nn.Module] = nn.LayerNorm,
+    ) -> None:
+        super().__init__()
+        assert dim % num_heads == 0, "dim should be divisible by num_heads"
+        self.num_heads, self.head_dim = num_heads, dim // num_heads
+        self.scale = qk_scale or self.head_dim**-0.5
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
+        self.q_norm, self.k_norm = (norm_layer(self.head_dim) if qk_norm else nn.Identity() for _ in range(2))
+        self.attn_drop, self.proj, self.proj_drop = nn.Dropout(attn_drop), nn.Linear(dim, dim), nn.Dropout(proj_drop)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Mix the tokens of each sample."""
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        weights = (self.q_norm(q) * self.scale) @ self.k_norm(k).transpose(-2, -1)
+        mixed = self.attn_drop(weights.softmax(dim=-1)) @ v
+        result: torch.Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width)))
+        return result
+
+
+class Block(nn.Module):
+    """A layer of a vision transformer. options: of the attention; `drop` is the older name of `proj_drop`."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_ratio: float = 4.0,
+        qkv_bias: bool = False,
+        *,
+        drop: float = 0.0,
+        drop_path: float = 0.0,
+        act_layer: Callable[..., nn.Module] = nn.GELU,
+        norm_layer: Callable[..., nn.Module] = nn.LayerNorm,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = norm_layer(dim), norm_layer(dim)
+        self.attn = Attention(dim, num_heads, qkv_bias=qkv_bias, norm_layer=norm_layer, **options)
+        drop = options.get("proj_drop", drop)
+        self.attn.proj_drop = nn.Dropout(drop)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=drop)
+        self.drop_path1, self.drop_path2 = DropPath(drop_path), DropPath(drop_path)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention, then the layers, each added to what came in."""
+        x = x + self.drop_path1(self.attn(self.norm1(x)))
+        result: torch.Tensor = x + self.drop_path2(self.mlp(self.norm2(x)))
+        return result
+
+
 # fairscale: tensor parallelism in one process, where each layer is whole.
 
 
@@ -439,6 +562,7 @@ _TIMM = {
     "IMAGENET_DEFAULT_MEAN": (0.485, 0.456, 0.406),
     "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
 }
+_LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp}
 _FAIRSCALE = {
     **dict.fromkeys(("ColumnParallelLinear", "RowParallelLinear"), ParallelLinear),
     **dict.fromkeys(("ParallelEmbedding", "VocabParallelEmbedding"), ParallelEmbedding),
@@ -447,12 +571,14 @@ _FAIRSCALE = {
     "model_parallel_is_initialized": _give_always(True),
     "initialize_model_parallel": _give_always(None),
 }
-#: Packages -> names in them, wherever they are defined inside -> the replacement.
+#: Packages -> names in them, wherever they are defined inside -> the replacement; of a module, its own names only.
 _KNOWN: dict[str, Mapping[str, Any]] = {
     **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
     **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
     "einops": _EINOPS,
     "timm": _TIMM,
+    **dict.fromkeys(("timm.layers", "timm.models.layers"), _TIMM | _LAYERS),
+    "timm.models.vision_transformer": _TIMM | _LAYERS | {"Attention": Attention, "Block": Block},
     "fairscale": _FAIRSCALE,
     "ml_collections": {"ConfigDict": Configuration, "FrozenConfigDict": Configuration},
     "easydict": {"EasyDict": Configuration},
@@ -467,7 +593,7 @@ _SAID = {
     **dict.fromkeys(_LIGHTNING, "MASE treats its LightningModule as a plain nn.Module."),
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
-    "timm": "MASE computes its DropPath, trunc_normal_ and to_2tuple as its documentation defines them.",
+    "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",
     **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
     "typeguard": "MASE takes its checks as passed.",
@@ -476,7 +602,8 @@ _SAID = {
 
 def stand_in(thing: str) -> Any:
     """The replacement for something of a missing package, by its dotted name; None if there is none."""
-    return _KNOWN.get(thing.partition(".")[0], {}).get(thing.rpartition(".")[2])
+    module, _, name = thing.rpartition(".")
+    return _KNOWN.get(module, _KNOWN.get(module.partition(".")[0], {})).get(name)
 
 
 def assumed(module: str) -> str:
