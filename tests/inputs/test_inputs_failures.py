@@ -11,7 +11,7 @@ from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.found import plain_hooks
 from mase_server.tracing.models.workspace import Budget
 from mase_server.tracing.recording.shadow import MetaMode, Shadows
-from tests.inputs.test_inputs_missing import traced
+from tests.inputs.test_inputs_missing import bound, traced
 
 
 class Misspelt(nn.Module):
@@ -270,3 +270,46 @@ def test_the_search_ends_within_its_attempts_and_its_time():
     ticks = iter(range(100))
     search_inputs(UnknownSide(), hooks, budget=Budget.of(3, lambda: next(ticks)))
     assert len(seen) < 7 + 10
+
+
+MAPS_ONLY = """from torch import nn
+
+
+class Mixer(nn.Module):
+    def __init__(self, dim=16):
+        super().__init__()
+        self.mix = nn.Linear(dim, 2 * dim)
+
+    def forward(self, x):
+        shape = x.shape
+        if len(shape) == 4:
+            b, c, h, w = shape
+            x = x.flatten(2).transpose(1, 2)
+        y = self.mix(x).reshape(b, -1, 2, c)
+        return y
+
+
+class Pyramid(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ModuleList()
+        for index in range(2):
+            self.scales.add_module(f"scale_{index}", nn.Conv2d(3, 8, 3, padding=1))
+
+    def forward(self, x):
+        maps = [scale(x) for scale in self.scales]
+        for scale in self.scales:
+            z = scale(x)
+        return maps, z
+"""
+
+
+def test_a_name_that_only_other_ranks_bind_is_no_mistake(tmp_path):
+    payload = traced(tmp_path, {"net.py": MAPS_ONLY})
+    assert payload["problems"] == []
+    assert bound(payload)["y"][2:] == [2, 16]
+
+
+def test_layers_of_a_list_may_have_names(tmp_path):
+    payload = traced(tmp_path, {"net.py": MAPS_ONLY})
+    assert bound(payload)["z"][1] == 8

@@ -210,7 +210,12 @@ class Furthest:
 
 
 def is_unavoidable(error: BaseException) -> bool:
-    """Would other inputs cause the same error: an unknown name, a wrong number of arguments between own functions?"""
+    """Would other inputs cause the same error: an unknown name, a wrong number of arguments between own functions?
+
+    A local name without a value is not known to be one: a branch that other inputs take may bind it.
+    """
+    if isinstance(error, UnboundLocalError):
+        return False
     if isinstance(error, NameError | MissingPackageError) or _VIEW in str(error):
         return True
     if isinstance(error, AttributeError):
@@ -220,10 +225,13 @@ def is_unavoidable(error: BaseException) -> bool:
 
 
 def is_check(error: BaseException) -> bool:
-    """Did code outside of torch refuse something by `assert` or `raise`, or read a size that the inputs do not have?
+    """Did code outside of torch refuse something by `assert` or `raise`, or read a size that the inputs do not have, or
+    a name that no branch that it took has bound?
 
     It may have refused only a guessed value.
     """
+    if isinstance(error, UnboundLocalError):
+        return True
     if isinstance(error, IndexError) and str(error) == "tuple index out of range":
         return True
     trace = error.__traceback__

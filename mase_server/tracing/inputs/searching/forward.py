@@ -348,7 +348,7 @@ class _Follower:
         holders = [self.source.resolve(inner) for inner in ast.walk(node.iter)]
         lists = [held for held in holders if isinstance(held, nn.ModuleList | nn.Sequential) and len(held)]
         for name, held in zip(names[-len(lists) :] if lists else (), lists, strict=False):
-            self.source.environment[name] = held[0]
+            self.source.environment[name] = next(iter(held))
         if not lists and self._is_wanted(node.iter):
             self.aliases |= set(names[-1:])
 

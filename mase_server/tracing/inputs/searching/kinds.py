@@ -276,6 +276,18 @@ def _match_told_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
         yield from _change_all_ranks(failed, failed.suspects(), count)
 
 
+def _match_compared_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """`if len(shape) == 4`, `x.dim() in (3, 4)`: the numbers of dimensions that the failing functions ask for."""
+    for step in reversed(failed.clue.steps):
+        for node in ast.walk(step.function):
+            match node:
+                case ast.Compare(left=held, ops=[ast.Eq() | ast.NotEq() | ast.In()], comparators=[other]):
+                    if _RANK.search(ast.unparse(held)):
+                        counts = [each.value for each in ast.walk(other) if isinstance(each, ast.Constant)]
+                        for count in (each for each in counts if type(each) is int and 0 < each < 6):
+                            yield from _change_all_ranks(failed, failed.suspects(), count)
+
+
 def _add_dimension(failed: Failed, match: Match) -> Iterator[Inputs]:
     """One more dimension, or as many as were asked for."""
     suspects = failed.suspects()
@@ -346,9 +358,12 @@ def _of_as_many(failed: Failed) -> Iterator[Inputs]:
                 yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + other.dim() - one.dim())
 
 
+#: The number of dimensions, as code asks for it.
+_RANK = re.compile(r"\.(ndim|dim\(\)|ndimension\(\))$|^len\([\w.]*(shape|size\(\)|dims)\)$")
 _DIGITS = r"(\d)-?D"
 RANKS: tuple[Row, ...] = (
     (r"values to unpack", _match_unpacking),
+    (r"^(?:UnboundLocal|Assertion|Value|NotImplemented|Runtime|Type)Error", _match_compared_ranks),
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _match_told_ranks),
     (r"Padding size \d is not supported for \dD input", _drop_dimensions),
     (r"t\(\) expects a tensor with <= 2 dimensions", _one_less),
