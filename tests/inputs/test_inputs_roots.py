@@ -360,6 +360,15 @@ def test_a_base_whose_forward_a_shown_class_runs_is_not_shown_again(tmp_path):
     assert inputs(found) == {"More": "x: f32[B=2, 8]"}
 
 
+def test_a_base_that_the_repository_builds_is_a_model_of_its_own(tmp_path):
+    more = "class More(Net):\n    def forward(self, x, low):\n        return super().forward(torch.cat([x, low], 1))\n"
+    found, _ = shown(tmp_path, NET + more)
+    assert [each.name for each in found if not each.rest] == ["More"]
+    (tmp_path / "build.py").write_text("from models import Net\n\n\ndef build():\n    return Net()\n")
+    found, _ = shown(tmp_path, NET + more)
+    assert [each.name for each in found if not each.rest] == ["Net", "More"]
+
+
 def test_generic_classes_and_mixins_do_not_matter(tmp_path):
     source = "from typing import Generic, TypeVar\nT = TypeVar('T')\n"
     source += "class Mixin:\n    def double(self, x):\n        return 2 * x\n"

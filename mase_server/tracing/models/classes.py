@@ -156,15 +156,21 @@ def _class_paths(tree: ast.Module) -> dict[str, ast.ClassDef]:
     return found
 
 
-def find_root_classes(classes: Mapping[str, type[nn.Module]], tree: ast.Module) -> list[str]:
-    """Classes that no other class of the file uses or extends; the last one if they all use each other."""
-    used: set[str] = set()
+def find_root_classes(
+    classes: Mapping[str, type[nn.Module]], tree: ast.Module, is_built: Callable[[str], bool] = lambda name: False
+) -> list[str]:
+    """Classes that no other class of the file uses or extends; the last one if they all use each other.
+
+    is_built: does other code make instances of the class? Then it is a model of its own if others only extend it.
+    """
+    used, extended = set[str](), set[str]()
     owners = {*class_nodes(tree), "self", "cls"}
     for name, node in class_nodes(tree).items():
         if name in classes:
-            used |= _collect_names(node, owners) - {name}
+            extended |= {base.id for base in node.bases if isinstance(base, ast.Name)}
+            used |= {each for part in node.body for each in _collect_names(part, owners)} - {name}
     used |= _used_by_helpers(classes, tree) | _handed_over(classes, tree)
-    found = [name for name in classes if name not in used]
+    found = [name for name in classes if name not in used and not (name in extended and not is_built(name))]
     return found or list(classes)[-1:]
 
 

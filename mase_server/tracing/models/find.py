@@ -192,7 +192,9 @@ class _Finder(Running):
         classes = model_classes(vars(module), self.tree)
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
-        names = [self.options.model] if self.options.model else find_root_classes(classes, self.tree)
+        calls = self.around(vars(module)).workspace.calls
+        names = find_root_classes(classes, self.tree, lambda name: next(calls(name), None) is not None)
+        names = [self.options.model] if self.options.model else names
         # Classes that need no guess come first.
         names.sort(key=lambda name: name in classes and bool(list_required_parameters(classes[name])))
         unshown: list[Unshown] = []
