@@ -318,3 +318,26 @@ def test_an_operand_under_a_test_is_asked_for_its_truth_once() -> None:
     expected, Asked.count = Asked.count, 0
     Run(source).f(Asked())
     assert Asked.count == expected
+
+
+CHOSEN = """
+if __name__:
+    def f(x):
+        if x:
+            return 2 * x
+        return 0
+{rest}
+
+class Held:
+    if __name__:
+        def f(x):
+            return x
+    else:
+        f = None
+"""
+
+
+@pytest.mark.parametrize("rest", ["else:\n    f = len", "elif f:\n    f = len", "else:\n    def f(x):\n        return x"])
+def test_functions_under_a_test_of_a_module_or_class_run(rest: str) -> None:
+    run = Run(CHOSEN.format(rest=rest))
+    assert (run.f(3), run.f(0), run.Held.f(3)) == (6, 0, 3)

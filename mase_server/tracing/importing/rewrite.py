@@ -141,7 +141,7 @@ class Rewriter(ast.NodeTransformer):
     def _rewrite_block(self, statements: Sequence[ast.stmt], reason: Reason | None = None) -> list[ast.stmt]:
         """Rewrite the statements of a block, with the marks of its segments. reason: why it may not have run."""
         out: list[ast.stmt] = []
-        marked = bool(self._scopes[-1].function) and not self._scopes[-1].is_class
+        marked = self._is_marked()
         before, begins = self._segment, marked
         for statement in statements:
             if begins or (marked and isinstance(statement, COMPOUND)):
@@ -161,6 +161,10 @@ class Rewriter(ast.NodeTransformer):
 
     # Segments.
 
+    def _is_marked(self) -> bool:
+        """Does the code here have marks: the code of functions, not that of modules and classes?"""
+        return bool(self._scopes[-1].function) and not self._scopes[-1].is_class
+
     def _begin_segment(self, first: ast.stmt, end_line: int, reason: Reason | None) -> ast.stmt:
         """The mark of a segment, which goes before its first statement."""
         column = 0 if self._find_model_places.starts_line(first) else self._find_model_places.span(first)[1]
@@ -179,7 +183,7 @@ class Rewriter(ast.NodeTransformer):
         before, first = self._segment, len(self.segments)
         node.body = self._rewrite_block(node.body, reasons[0])
         second = len(self.segments)
-        if second == first:  # outside of functions
+        if not self._is_marked():
             node.orelse = self._rewrite_block(node.orelse)
             return
         if node.orelse:
