@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -151,6 +153,21 @@ def test_a_real_run_that_takes_too_long_is_given_up_and_says_so(monkeypatch):
     monkeypatch.setattr(rungs, "MOST_REAL_SECONDS", -1.0)
     with pytest.raises(TooSlowError, match="had not ended after"):
         session(Routed(), x=torch.randn(3, 4)).record()
+
+
+class Grows(Early):
+    def forward(self, x):
+        y = torch.zeros(8 << 20) + (self.fc(x).sum().item() > 1e9)
+        y += 1
+        return y
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the memory of a run")
+@pytest.mark.parametrize("room", [24, 88])
+def test_memory_that_the_recorder_takes_is_no_error_of_the_forward(monkeypatch, room):
+    monkeypatch.setattr(rungs, "limit_memory", partial(rungs.limit_memory, room << 20))
+    with pytest.raises(TooSlowError, match="of memory"):
+        session(Grows(), x=torch.randn(3, 4)).record()
 
 
 def test_an_error_that_could_not_be_checked_in_time_is_told_as_meta_tells_it(monkeypatch):

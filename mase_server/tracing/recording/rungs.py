@@ -159,8 +159,15 @@ class Bounded(TorchFunctionMode):
 
 def _compute(func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
     """Make a real torch call; TooSlowError if it asks for more memory than a real run may take."""
-    try:
+    with _telling_room():
         return func(*args, **kwargs)
+
+
+@contextmanager
+def _telling_room() -> Iterator[None]:
+    """TooSlowError for what asks for more memory than a real run may take: the limit is ours, not the code's error."""
+    try:
+        yield
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
             raise
@@ -178,7 +185,7 @@ class RealRecorder(Recorder):
             self.shadows.written(buffer)
         self.work = Work()
         try:
-            with limit_memory():
+            with limit_memory(), _telling_room():  # the recorder's own copies take memory too
                 return super().record(args, kwargs)
         except TooSlowError:
             self._keep.clear()  # the error holds this recorder
