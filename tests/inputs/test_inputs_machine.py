@@ -129,6 +129,16 @@ def test_code_for_inference_alone_is_shown(tmp_path):
     assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
 
 
+def test_a_program_of_several_machines_is_not_waited_for(tmp_path):
+    text = f"{HEAD}import os\nfrom torch.distributed import rpc\n{BODY}{MAIN}"
+    text += "    os.environ |= dict(MASTER_ADDR='localhost', MASTER_PORT='29511')\n"
+    text += "    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=5)\n"
+    text += "    rpc.init_rpc('agent', rank=0, world_size=3, rpc_backend_options=options)\n    Net()(torch.ones(7, 4))\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
+    assert "waiting for other processes was refused" in payload["models"][0]["found"]
+
+
 #: What a model for several processes or for a GPU asks for, in its constructor or in its forward.
 ASKED = {
     "its rank": "w = dist.get_rank() + dist.get_world_size() - 1",

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -24,7 +25,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from mase_server.reading import is_folder
-from mase_server.tracing.execution.guard import change_environment
+from mase_server.tracing.execution.guard import RefusedError, change_environment
 from mase_server.tracing.importing.lookups import note_read
 from mase_server.tracing.inputs.spec import outside_modes
 
@@ -238,6 +239,10 @@ def _make_lone_functions(c10d: Any) -> dict[str, Callable[..., Any]]:
     }  # fmt: skip
 
 
+def _refuse_to_wait(*args: Any, **kwargs: Any) -> None:
+    raise RefusedError("waiting for other processes was refused while the model is traced")
+
+
 def _make_mesh_function(meshes: Any, form: Callable[..., Any]) -> Callable[..., Any]:
     original = meshes.init_device_mesh
 
@@ -260,6 +265,8 @@ def simulate_single_process(source: str) -> Iterator[None]:
             c10d = distributed.distributed_c10d
             was_formed, destroy = distributed.is_initialized(), c10d.destroy_process_group
             answers = _make_lone_functions(c10d)
+            meetings = sys.modules["torch.distributed.rendezvous"]
+            stack.enter_context(patch.object(meetings, "_create_c10d_store", _refuse_to_wait))
             for owner in (distributed, c10d):
                 for name, answer in answers.items():
                     if hasattr(owner, name):
