@@ -133,7 +133,8 @@ def test_a_program_of_several_machines_is_not_waited_for(tmp_path):
     text = f"{HEAD}import os\nfrom torch.distributed import rpc\n{BODY}{MAIN}"
     text += "    os.environ |= dict(MASTER_ADDR='localhost', MASTER_PORT='29511')\n"
     text += "    options = rpc.TensorPipeRpcBackendOptions(rpc_timeout=5)\n"
-    text += "    rpc.init_rpc('agent', rank=0, world_size=3, rpc_backend_options=options)\n    Net()(torch.ones(7, 4))\n"
+    text += "    rpc.init_rpc('agent', rank=0, world_size=3, rpc_backend_options=options)\n"
+    text += "    Net()(torch.ones(7, 4))\n"
     payload = traced(tmp_path, {"net.py": text})
     assert (bound(payload)["h"], payload["problems"]) == ([2, 5], [])
     assert "waiting for other processes was refused" in payload["models"][0]["found"]

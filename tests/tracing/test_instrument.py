@@ -337,7 +337,9 @@ class Held:
 """
 
 
-@pytest.mark.parametrize("rest", ["else:\n    f = len", "elif f:\n    f = len", "else:\n    def f(x):\n        return x"])
+@pytest.mark.parametrize(
+    "rest", ["else:\n    f = len", "elif f:\n    f = len", "else:\n    def f(x):\n        return x"]
+)
 def test_functions_under_a_test_of_a_module_or_class_run(rest: str) -> None:
     run = Run(CHOSEN.format(rest=rest))
     assert (run.f(3), run.f(0), run.Held.f(3)) == (6, 0, 3)

@@ -386,7 +386,8 @@ class PatchEmbed(nn.Module):
         for name, side, own in zip(("height", "width"), x.shape[-2:], self.img_size or (), strict=False):
             assert side == own, f"Input {name} ({side}) doesn't match model ({own})."
         x = self.proj(x)
-        return self.norm(x.flatten(2).transpose(1, 2) if self.flatten else x)
+        result: torch.Tensor = self.norm(x.flatten(2).transpose(1, 2) if self.flatten else x)
+        return result
 
 
 class Mlp(nn.Module):
