@@ -7,6 +7,7 @@ only what changes nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -161,21 +162,30 @@ class AsyncClient(AsyncMethods):
     async def events(self) -> AsyncIterator[Event]:
         """The subscribed events as they arrive, for ever.
 
-        After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
+        It tries to reach a lost daemon again for as long. {"topic": "reconnected"} then comes first: events in between
+        are lost. ClientError if there is no daemon at the beginning, or with `reconnect=False`.
         """
+        await self._connect()
         while True:
             while self._news:
                 yield self._news.popleft()
-            if self._stream is None:
-                if not self._reconnect:
-                    raise ClientError(f"the connection was lost: {self._explain_entry}")
-                await self._connect()
-                self._news.append({"topic": "reconnected"})
-                continue
-            self._heard.clear()
-            await self._heard.wait()
+            if self._stream is not None:
+                self._heard.clear()
+                await self._heard.wait()
+            elif not self._reconnect:
+                raise ClientError(f"the connection was lost: {self._explain_entry}")
+            else:
+                with contextlib.suppress(ClientError):
+                    await self._connect()
+                    self._news.appendleft({"topic": "reconnected"})
 
     async def _asked(self, method: str, params: Params) -> Answer:
+        for opened in self._kept.traces(method, params):
+            with contextlib.suppress(RpcError):
+                await self._answered("mase/open", opened)
+        return await self._answered(method, params)
+
+    async def _answered(self, method: str, params: Params) -> Answer:
         stream, ident = self._stream, next(self._numbers) % (1 << 32)
         if stream is None:
             raise _Lost(self._explain_entry)
@@ -203,9 +213,10 @@ class AsyncClient(AsyncMethods):
             try:
                 if token:
                     async with asyncio.timeout(GREETING_SECONDS):
-                        await self._asked(AUTHENTICATE, {"token": token})
+                        await self._answered(AUTHENTICATE, {"token": token})
                 for method, params in self._kept.calls():
-                    await self._asked(method, params)
+                    with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
+                        await self._answered(method, params)
             except _Lost as error:
                 raise ClientError(f"the connection was lost at once: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import threading
@@ -107,32 +108,47 @@ class Client(BlockingMethods):
     def events(self, timeout: float | None = None) -> Iterator[Event]:
         """The subscribed events as they arrive; ends when none has arrived for `timeout` seconds.
 
-        After a lost connection, {"topic": "reconnected"} comes first: events in between are lost.
+        It tries to reach a lost daemon again for as long. {"topic": "reconnected"} then comes first: events in between
+        are lost. ClientError if there is no daemon at the beginning, or with `reconnect=False`.
         """
+        with self._lock:
+            self._connect()
         while True:
             with self._lock:
                 try:
-                    self._connect()
-                    self._wait_for_news(timeout)
+                    self._wait_for_news(_deadline_after(timeout))
                 except TimeoutError:
                     return
-                except _LOST as error:
-                    self.close_connection()
-                    if not self._reconnect:
-                        raise _connection_lost_error("events", error) from error
-                    self._connect()
-                    self._news.append({"topic": "reconnected"})
             while self._news:
                 yield self._news.popleft()
 
-    def _wait_for_news(self, timeout: float | None) -> None:
-        end = _deadline_after(timeout)
+    def _wait_for_news(self, end: float | None) -> None:
         while not self._news:
-            self._receive(end)
+            try:
+                if self._socket is None:
+                    self._news.append({"topic": "reconnected"})
+                    self._connect()
+                else:
+                    self._receive(end)
+            except TimeoutError:
+                raise
+            except (*_LOST, ClientError) as error:
+                self.close_connection()
+                if not self._reconnect:
+                    raise _connection_lost_error("events", error) from error
+                self._news.clear()
+                if end is not None and time.monotonic() >= end:
+                    raise TimeoutError from error
 
     def _asked(self, method: str, params: Params, timeout: float | None) -> Answer:
-        end = _deadline_after(timeout)
         self._connect()
+        for opened in self._kept.traces(method, params):
+            with contextlib.suppress(RpcError):
+                self._answered("mase/open", opened, timeout)
+        return self._answered(method, params, timeout)
+
+    def _answered(self, method: str, params: Params, timeout: float | None) -> Answer:
+        end = _deadline_after(timeout)
         ident = self._send(method, params)
         try:
             while ident not in self._answers:
@@ -186,9 +202,10 @@ class Client(BlockingMethods):
         self._reader = make_reader()
         self._answers.clear()
         if token:
-            self._asked(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
+            self._answered(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
         for method, params in self._kept.calls():
-            self._asked(method, params, self._timeout)
+            with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
+                self._answered(method, params, self._timeout)
 
     def _reach(self) -> str:
         """Connect; returns the token to send."""

@@ -22,7 +22,7 @@ AUTHENTICATE, _EVENT, _DROPPED = "mase/authenticate", "mase/event", "mase/droppe
 MAX_ELEMENTS = 1 << 26
 #: Maximum number of unread events; then the oldest are dropped.
 NEWS = 4096
-#: Seconds before each attempt to reach a daemon.
+#: Seconds before each attempt to reach a daemon; who waits for events repeats the last one for as long as they wait.
 RETRY = (0.0, 0.1, 0.3, 1.0)
 GREETING_SECONDS = 10.0
 
@@ -65,14 +65,22 @@ class RpcError(ClientError):
 REPEATABLE = frozenset(
     ("mase/info", "mase/models", "mase/nodeAt", "mase/roots", "mase/passes", "mase/pipeline", "mase/pipelineSettings",
      "mase/transformed", "mase/verilog", "mase/files", "mase/fileStatus", "mase/inputs", "mase/graph", "mase/tensors",
-     "mase/problems", "mase/costs", "mase/compare", "mase/workers", "mase/statistics")
+     "mase/problems", "mase/costs", "mase/costTable", "mase/compare", "mase/traced", "mase/weights",
+     "mase/weightStatistics", "mase/workers", "mase/statistics")
 )  # fmt: skip
+#: Methods that tell of every open file where they have no `path`.
+_OF_ALL = frozenset(("mase/models", "mase/problems"))
 
 
 @dataclass(slots=True)
 class Kept:
-    """The files that a connection has open, and its subscriptions."""
+    """The files that a connection has open, and its subscriptions. A new connection asks for them again.
 
+    untraced: the files that a new connection opened without waiting for their traces. A daemon that was started anew
+    knows nothing of them until then, so the next call about a file waits.
+    """
+
+    untraced: dict[str, Params] = field(default_factory=dict)
     _asked: dict[tuple[str, str], Params] = field(default_factory=dict)
 
     def note(self, method: str, params: Params, result: Answer) -> None:
@@ -88,8 +96,16 @@ class Kept:
 
     def calls(self) -> Iterator[tuple[str, Params]]:
         """The requests that a new connection has to repeat, in order."""
+        self.untraced = {path: params for (method, path), params in self._asked.items() if method == "mase/open"}
         for (method, _), params in list(self._asked.items()):
             yield method, params
+
+    def traces(self, method: str, params: Params) -> Iterator[Params]:
+        """The parameters of each `mase/open` that a call has to wait for first; it is settled when the next is taken."""
+        if "path" in params or method in _OF_ALL:
+            for path, opened in list(self.untraced.items()):
+                yield {**opened, "wait": True}
+                self.untraced.pop(path, None)
 
 
 # The address of the daemon that a client connects to.

@@ -1,16 +1,20 @@
 """`mase-server serve` and `mase-server rpc`, as processes; and an editor's server, which answers the same."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from mase_server.client import Client
+from mase_server.client import AsyncClient, Client, asynchronous, blocking
+from mase_server.client.stream import Target
 from mase_server.rpc.registry import find_registration, registrations
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,9 +116,87 @@ def test_a_client_goes_on_with_the_server_that_is_started_after_a_killed_one(pro
         _, second = serving("--trust")
         assert first != second
         assert next(client.events(timeout=60))["topic"] == "reconnected"
-        assert client.open(path)["state"] == "ready", "it was traced by the server before"
-        assert [each["parameters"] for each in client.models(path)] == before
+        assert [each["parameters"] for each in client.models(path)] == before, "the call waits for the new trace"
     assert [str(one.address) for one in registrations(project.parent / "run")] == [second]
+
+
+class Attempts:
+    """Counts how often a client looks for its daemon. first: when it had found none twice."""
+
+    def __init__(self, monkeypatch):
+        self.count, self.twice, find = 0, threading.Event(), Target.resolve
+
+        def resolve(target):
+            self.count += 1
+            if self.count >= 2:
+                self.twice.set()
+            return find(target)
+
+        for module in (asynchronous, blocking):
+            monkeypatch.setattr(module, "RETRY", (0.0,))
+        monkeypatch.setattr(Target, "resolve", resolve)
+
+
+def test_events_wait_for_a_server_that_takes_long_to_come_back(project, serving, monkeypatch):
+    process, _ = serving("--trust")
+    path = str(project / "net.py")
+    with Client(workspace=project) as client, ThreadPoolExecutor() as threads:
+        client.open(path)
+        client.subscribe(["graph"])
+        process.kill()
+        process.wait()
+        attempts, news = Attempts(monkeypatch), client.events(timeout=60)
+        first = threads.submit(next, news)
+        assert attempts.twice.wait(60), "it tried once, and gave up"
+        serving("--trust")
+        assert first.result(60) == {"topic": "reconnected"}
+        assert (next(news)["path"], client.models(path)[0]["parameters"]) == (path, 15)
+
+
+def test_events_of_a_server_that_never_comes_back_end_with_their_time(project, serving, monkeypatch):
+    process, _ = serving("--trust")
+    with Client(workspace=project) as client:
+        client.subscribe(["graph"])
+        process.kill()
+        process.wait()
+        attempts = Attempts(monkeypatch)
+        assert list(client.events(timeout=0.2)) == []
+        assert attempts.count >= 2
+
+
+def test_awaited_events_and_calls_wait_too(project, serving, monkeypatch):
+    process, _ = serving("--trust")
+    path = str(project / "net.py")
+
+    async def work():
+        async with AsyncClient(workspace=project) as client:
+            await client.open(path)
+            await client.subscribe(["graph"])
+            process.kill()
+            process.wait()
+            attempts, news = Attempts(monkeypatch), client.events()
+            first = asyncio.ensure_future(anext(news))
+            assert await asyncio.to_thread(attempts.twice.wait, 60), "it tried once, and gave up"
+            await asyncio.to_thread(serving, "--trust")
+            assert await first == {"topic": "reconnected"}
+            told = await asyncio.gather(*(client.models(path) for _ in range(3)))
+            assert [models[0]["parameters"] for models in told] == [15, 15, 15]
+
+    asyncio.run(asyncio.wait_for(work(), 120))
+
+
+def test_a_file_that_is_gone_does_not_keep_a_client_from_coming_back(project, serving):
+    process, _ = serving("--trust")
+    path, gone = str(project / "net.py"), project / "gone.py"
+    gone.write_text(NET)
+    with Client(workspace=project) as client:
+        client.open(path)
+        client.open(str(gone))
+        gone.unlink()
+        process.kill()
+        process.wait()
+        serving("--trust")
+        assert client.models(path)[0]["parameters"] == 15
 
 
 def test_a_refusal_is_json_on_standard_error(project, serving):
@@ -220,8 +302,6 @@ def test_another_server_of_the_same_folder_is_told(project, serving):
 
 
 def test_an_editor_and_a_server_are_attached_to_one_workspace(project, serving):
-    from mase_server.client import Client
-
     served, address = serving("--trust")
     editor = subprocess.Popen(
         [sys.executable, "-m", "mase_server", "lsp", "--trust"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
