@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from enum import EnumType
@@ -13,7 +14,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from docs import json_output, passes
+from docs import json_output, passes, typescript
 from docs.described import described
 from docs.diagnostics import CODES
 from docs.library import grid
@@ -25,7 +26,8 @@ from mase_server.dtypes import SHORT
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.lsp.listener import STATUS
 from mase_server.lsp.workspace import SETTINGS
-from mase_server.protocol.snapshot import MODEL_KEYS
+from mase_server.protocol.answers.files import NOTIFICATIONS, ErrorMap
+from mase_server.protocol.codes import ERRORS
 from mase_server.tracing.diagnosis import ignored
 from mase_server.tracing.inputs import comments, text
 from mase_server.tracing.inputs.spec import FILLS
@@ -92,23 +94,26 @@ def _requests() -> Iterator[str]:
         "`uri`, or by `textDocument` as in the protocol, and a place by `position` in the present text; the server "
         "converts them to the `path`, `line` and `column` in the tables: an absolute path, and a place in the traced "
         "text, lines from 1, columns from 0 in Unicode code points. Parameters with a `?` are optional. The answer to "
-        "missing, unknown or mistyped parameters is InvalidParams.\n"
+        "missing, unknown or mistyped parameters is InvalidParams. Types are written as in TypeScript, and stand "
+        "[below](#types); [api.json](../api.json) has the same as JSON schemas, with the version that introduced each "
+        "method (`since`), and where one is going to end, the first version that may lack it (`until`).\n"
     )
     for method in API:
-        yield f"## {method.name}\n\n{_models_linked(inspect.getdoc(method.function))}\n"
-        rows = [(f"`{name}`", kind.__name__) for name, kind in method.params.items()]
+        yield f"## {method.name}\n\n{inspect.getdoc(method.function)}\n"
+        rows = [(f"`{name}`", f"`{typescript.typed(kind)}`") for name, kind in method.params.items()]
         yield grid(("parameter", "type"), rows) if rows else "It has no parameters.\n"
+        held = f", over MessagePack-RPC as `{method.answer}` of a map" if method.answer else ""
+        yield f"The answer is {_type_linked(method.gives)}{held}.\n"
     served = {method.name for method in API}
     for name, handler, _ in FEATURES:
         if str(name).startswith("mase/") and name not in served:
             parameters, _, text = (inspect.getdoc(handler) or "").removeprefix(f"{name} ").partition(": ")
             yield f"## {name}\n\nOnly for editors, with `{parameters}`: {text}\n"
-    yield "## A model\n"
-    yield grid(("key", "meaning"), ((f"`{key}`", told) for key, told in MODEL_KEYS.items()))
     yield from _status()
     yield "## Commands\n\nFor `workspace/executeCommand`.\n"
     rows = [_command(name, inspect.getdoc(command) or "") for name, command in COMMANDS.items()]
     yield grid(("command", "parameters", "effect"), rows)
+    yield from _contract()
     yield (
         "## Initialization options\n\n`trusted` (true or false) says whether code of the workspace may run; an editor "
         "that does not send it gets a question once per folder. `interpreter` is the path of a Python, or a map from a "
@@ -122,8 +127,32 @@ def _command(name: str, text: str) -> tuple[str, str, str]:
     return f"`{name}`", f"`{given.strip()}`" if given.strip() else "", does[:1].upper() + does[1:]
 
 
-def _models_linked(text: str | None) -> str:
-    return (text or "").replace("`snapshot.MODEL_KEYS`", "the keys of [a model](#a-model)")
+def _type_linked(kind: Any) -> str:
+    """A type, with a link to each record of it."""
+    text = typescript.typed(kind).replace("[]", "\\[\\]")
+    for record in typescript.records_in(kind):
+        text = re.sub(rf"\b{record.__name__}\b", f"[{record.__name__}](#{record.__name__.lower()})", text)
+    return text
+
+
+def _contract() -> Iterator[str]:
+    """Events, errors, and the types that everything above refers to."""
+    events = {get_args(get_type_hints(kind)["topic"])[0]: kind for kind in NOTIFICATIONS["mase/event"]}
+    yield "## Events\n\n`mase/subscribe` asks for them; each is the one parameter of a `mase/event`.\n"
+    yield grid(("topic", "shape"), ((f"`{topic}`", _type_linked(kind)) for topic, kind in events.items()))
+    yield (
+        "`mase/error` tells of an error that belongs to no request, and `mase/dropped` why the daemon ends the "
+        f"connection: {_type_linked(ErrorMap)} each.\n"
+    )
+    yield "## Errors\n"
+    yield grid(("code", "what happened", "what to do"), ((f"`{code}`", *told) for code, told in ERRORS.items()))
+    yield f"## Types\n\nA value is a `Value`:\n\n```ts\ntype Value = {typescript.value_type()};\n```\n"
+    for name, kind in typescript.WORDS.items():
+        yield f"```ts\ntype {name} = {typescript.union(kind)};\n```\n"
+    for record in typescript.records_of((*typescript.api_records(), *events.values(), ErrorMap)):
+        about, _, code = typescript.interface(record).partition(" */\n")
+        shape = code.strip().removeprefix("export ")
+        yield f"### {record.__name__}\n\n{about.removeprefix('/** ')}\n\n```ts\n{shape}\n```\n"
 
 
 def _status() -> Iterator[str]:

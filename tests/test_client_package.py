@@ -62,10 +62,31 @@ def test_the_lock_file_names_no_registry_and_pins_by_content() -> None:
     assert not [name for name, entry in packages.items() if name and "integrity" not in entry]
 
 
-def test_the_types_of_the_servers_records_are_those_that_the_generator_writes() -> None:
-    from docs.typescript import FILE, typescript
+def test_the_client_package_is_the_one_that_the_generator_writes() -> None:
+    from docs import typescript
 
-    assert FILE.read_text("utf-8") == typescript(), "run `make docs`"
+    assert {path: path.read_text("utf-8") for path in typescript.files()} == typescript.files(), "run `make docs`"
+
+
+def test_the_client_package_has_the_version_and_the_codec_of_the_extension() -> None:
+    own = json.loads((CLIENT / "client" / "package.json").read_text())
+    codec = {name: PACKAGE["devDependencies"][name] for name in own["dependencies"]}
+    assert (own["version"], own["dependencies"]) == (__version__, codec)
+
+
+def test_no_type_of_a_servers_answer_is_written_a_second_time_in_the_extension() -> None:
+    shapes = r"export interface (\w+) \{\n(.*?)^\}"
+    package = (CLIENT / "client" / "src" / "records.ts").read_text()
+    lines = {name: _keys(body) for name, body in re.findall(shapes, package, re.DOTALL | re.MULTILINE)}
+    extension = "\n".join(path.read_text() for path in (CLIENT / "src").rglob("*.ts"))
+    for name, body in re.findall(shapes, extension, re.DOTALL | re.MULTILINE):
+        keys = _keys(body)
+        same = [record for record, others in lines.items() if len(keys) > 3 and keys == others]
+        assert not same, f"{name} is the package's {same[0]}"
+
+
+def _keys(body: str) -> frozenset[str]:
+    return frozenset(re.findall(r"^  (\w+)\??:", body, re.MULTILINE))
 
 
 def test_each_notification_of_the_server_has_its_own_type_in_the_extension() -> None:

@@ -1,11 +1,11 @@
-// Runs the tests that need no editor: node scripts/test.mjs [NAME...], e.g. `graph` for tests/graph*.test.ts
+// Runs the tests that need no editor: node scripts/test.mjs [NAME...], e.g. `graph` for tests/graph*.test.ts, `client` for the client package
 import { spawnSync } from 'node:child_process';
 import { globSync, rmSync } from 'node:fs';
 import * as esbuild from 'esbuild';
 
 const names = process.argv.slice(2);
 const wanted = (file) => names.length === 0 || names.some((name) => file.includes(name));
-const entryPoints = globSync('tests/**/*.test.ts').filter(wanted);
+const entryPoints = globSync('{tests,client/tests}/*.test.ts').filter(wanted);
 const outdir = `dist/tests-${process.pid}`;
 
 await esbuild.build({ entryPoints, outdir, bundle: true, platform: 'node', format: 'esm', sourcemap: 'inline', outExtension: { '.js': '.mjs' } });

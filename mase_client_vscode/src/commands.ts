@@ -19,7 +19,7 @@ import { GraphCommands } from './graph/commands';
 import { InputsCommands } from './inputs/commands';
 import { collectReport } from './report';
 import { PassCommands } from './passes/commands';
-import { Root } from './records';
+import { Root } from 'mase-client/records';
 import { Server } from './server';
 import { VerilogCommands } from './verilog/commands';
 import { Walkthrough } from './walkthrough';

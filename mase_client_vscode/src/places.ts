@@ -2,7 +2,7 @@
 import { Location, NotebookRange, Position, Range, Selection, TextEditor, TextEditorRevealType, Uri, ViewColumn, commands, window, workspace } from 'vscode';
 import { CELL } from './notebooks';
 import { PassApi } from './passes/api';
-import { PresentPlace } from './records';
+import { PresentPlace } from 'mase-client/records';
 
 /** Lines from 1, columns from 0. */
 export interface TracedPlace {

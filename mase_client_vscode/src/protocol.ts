@@ -1,6 +1,6 @@
-/** The server's notifications and what the extension sends; the records are in records.ts. */
+/** The server's notifications and what the extension sends; the records are those of the client package. */
 import { NotificationType } from 'vscode-languageclient/node';
-import { MasePipelines, MaseStatus, SlowTrace, ViewsChanged } from './records';
+import { MasePipelines, MaseStatus, SlowTrace, ViewsChanged } from 'mase-client/records';
 
 export const slowNotification = new NotificationType<SlowTrace>('mase/slow');
 export const statusNotification = new NotificationType<MaseStatus>('mase/status');

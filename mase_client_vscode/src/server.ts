@@ -7,7 +7,7 @@ import { CrashPolicy } from './crashes';
 import { inert } from './errors';
 import { Interpreters } from './environments/interpreters';
 import { pipelinesNotification, slowNotification, statusNotification, viewsNotification } from './protocol';
-import { MasePipelines, MaseStatus } from './records';
+import { MasePipelines, MaseStatus } from 'mase-client/records';
 import { SECTION } from './settings';
 
 /** VS Code ends its extensions after 4 s; a server that has not answered by then is killed by the client library. */

@@ -1,5 +1,5 @@
 /** Why the trace of a file is slow: the server's lines while it runs, and once more when it ends. */
-import { MaseStatus } from './records';
+import { MaseStatus } from 'mase-client/records';
 
 const ENDED: ReadonlySet<string> = new Set(['ready', 'failed', 'crashed', 'superseded', 'untrusted', 'no_model', 'no_environment']);
 

@@ -13,7 +13,7 @@ import {
 import { pythonEditor } from './active';
 import { Interpreters } from './environments/interpreters';
 import { fileOf } from './notebooks';
-import { MasePipelines, MaseStatus, TraceState, UnshownModel } from './records';
+import { MasePipelines, MaseStatus, TraceState, UnshownModel } from 'mase-client/records';
 import { Server, ServerState } from './server';
 import { SlowLines } from './slow';
 

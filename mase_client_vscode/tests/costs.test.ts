@@ -6,7 +6,7 @@ import { exact, inBytes, scaled, share, significant } from '../src/figures';
 import { wish } from '../src/costs/keys';
 import { asCsv, asTsv } from '../src/costs/sheet';
 import { Tree, View, nextSort } from '../src/costs/tree';
-import { CostRow } from '../src/records';
+import { CostRow } from 'mase-client/records';
 
 function row(id: string, parent: number, facts: Partial<CostRow> = {}): CostRow {
   const name = id.split(/[./]/).at(-1) || 'Net';

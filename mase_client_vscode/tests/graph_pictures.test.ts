@@ -5,7 +5,7 @@ import { frameOn, mapOf, viewAt } from '../src/graph/minimap';
 import { thicknessOf } from '../src/graph/thickness';
 import { buildTree } from '../src/graph/tree';
 import { figuresOf, intervalOf, weightsOf } from '../src/graph/weights';
-import { ParameterStatistics } from '../src/records';
+import { ParameterStatistics } from 'mase-client/records';
 import { columnOf } from '../src/webview/column';
 import { xmlText } from '../src/webview/xml';
 import { sample } from './graph_samples';

@@ -1,6 +1,6 @@
 /** A graph worked out by hand: an input, two equal blocks with a layer and an addition each, and a head. */
 import { Columns, Graph } from '../src/graph/messages';
-import { Value } from '../src/records';
+import { Value } from 'mase-client/records';
 
 type Row = { name: string; op?: string; target?: string; mase_op?: string; family?: string; scope?: string; value?: Value; flops?: number | null; inputs?: number[]; format?: string; sqnr?: number | string; saturated?: number; parameters?: number; bytes?: number };
 

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { text } from '../src/inputs/comparison';
 import { misnamed, missing, said, textOf, textsOf } from '../src/inputs/draft';
 import { figures, sizes, traced } from '../src/inputs/texts';
-import { InputComparison, InputField, InputForm, InputTrial } from '../src/records';
+import { InputComparison, InputField, InputForm, InputTrial } from 'mase-client/records';
 
 const field = (name: string, text: string, more: Partial<InputField> = {}): InputField => ({ name, text, why: '', required: true, default: '', ...more });
 const FORM: InputForm = {

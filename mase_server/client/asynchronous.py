@@ -23,6 +23,8 @@ from mase_server.client.stream import (
     NEWS,
     REPEATABLE,
     RETRY,
+    SESSION,
+    SPEAKS,
     ClientError,
     Kept,
     RpcError,
@@ -211,9 +213,10 @@ class AsyncClient(AsyncMethods):
                 return
             token = await self._reach()
             try:
-                if token:
-                    async with asyncio.timeout(GREETING_SECONDS):
+                async with asyncio.timeout(GREETING_SECONDS):
+                    if token:
                         await self._answered(AUTHENTICATE, {"token": token})
+                    await self._answered(SESSION, SPEAKS)
                 for method, params in self._kept.calls():
                     with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
                         await self._answered(method, params)

@@ -20,6 +20,8 @@ from mase_server.client.stream import (
     NEWS,
     REPEATABLE,
     RETRY,
+    SESSION,
+    SPEAKS,
     ClientError,
     Kept,
     RpcError,
@@ -203,6 +205,7 @@ class Client(BlockingMethods):
         self._answers.clear()
         if token:
             self._answered(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
+        self._answered(SESSION, SPEAKS, GREETING_SECONDS)
         for method, params in self._kept.calls():
             with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
                 self._answered(method, params, self._timeout)

@@ -60,15 +60,11 @@ class BlockingMethods:
         raise NotImplementedError
 
     def info(self, methods: bool | None = None) -> Info:
-        """{"name", "version", "pid", "files": the traced model files}; with `methods` also {"methods"}: all that
-        exist.
-        """
+        """The daemon, and the model files that it traces; with `methods` also every method that exists."""
         return cast("Info", self.call("mase/info", _given(methods=methods)))
 
     def models(self, path: str | None = None) -> list[Model]:
-        """The models of the file `path`, or of every traced file without it: `snapshot.MODEL_KEYS` and "path",
-        "sha256".
-        """
+        """The models of the file `path`, or of every traced file without it."""
         return cast("list[Model]", self.call("mase/models", _given(path=path))["models"])
 
     def node_at(self, path: str, line: int, column: int) -> Place | None:
@@ -90,9 +86,7 @@ class BlockingMethods:
         return cast("list[Root]", self.call("mase/pickRoot", _given(path=path, root=root))["roots"])
 
     def passes(self, path: str | None = None, model: str | None = None, only: list[str] | None = None) -> list[Pass]:
-        """The passes available for the file `path`, the workspace's own included: `Pass.to_wire` each. Answers at
-        once.
-        """
+        """The passes available for the file `path`, the workspace's own included. Answers at once."""
         return cast("list[Pass]", self.call("mase/passes", _given(path=path, model=model, only=only))["passes"])
 
     def apply_pass(
@@ -142,9 +136,7 @@ class BlockingMethods:
         folder: str | None = None,
         overwrite: bool | None = None,
     ) -> Emission:
-        """Emit hardware for a model: a map of `building.EMISSION_KEYS`. From then on, each save emits its text
-        again.
-        """
+        """Emit hardware for a model. From then on, each save emits its text again."""
         result = self.call(
             "mase/emitVerilog",
             _given(
@@ -167,7 +159,7 @@ class BlockingMethods:
         inputs: str | None = None,
         stall: int | None = None,
     ) -> Simulation:
-        """Simulate the hardware of a model and compare the results: a map of `building.SIMULATION_KEYS`."""
+        """Simulate the hardware of a model and compare the results with the expected integers."""
         result = self.call("mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall))
         return cast("Simulation", result)
 
@@ -252,7 +244,7 @@ class BlockingMethods:
         return cast("list[File]", self.call("mase/files", _given())["files"])
 
     def file_status(self, path: str) -> FileStatus:
-        """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
+        """The state of the newest trace of the file `path`; {} before it begins."""
         return cast("FileStatus", self.call("mase/fileStatus", _given(path=path)))
 
     def inputs(self, path: str) -> list[Inputs]:
@@ -307,7 +299,7 @@ class BlockingMethods:
         return cast("Tensors", self.call("mase/tensors", _given(path=path, first=first, last=last, all=all)))
 
     def problems(self, path: str | None = None) -> list[Problem]:
-        """The problems in a source file, or in all traced files without `path`: `snapshot.Problem` as maps."""
+        """The problems in a source file, or in all traced files without `path`."""
         return cast("list[Problem]", self.call("mase/problems", _given(path=path))["problems"])
 
     def costs(self, path: str, model: str | None = None) -> Costs:
@@ -349,15 +341,17 @@ class BlockingMethods:
         return cast("Restarted", self.call("mase/restartWorkers", _given(folder=folder)))
 
     def statistics(self) -> Statistics:
-        """Return the daemon's counters; `answers.Statistics` says what each key means. Their memory is bounded."""
+        """Return the daemon's counters. Their memory is bounded."""
         return cast("Statistics", self.call("mase/statistics", _given()))
 
-    def session(self, errors: str | None = None) -> Session:
-        """Choose the form of this connection's errors: {"errors"}. errors: "map", or "pair" for [0, text]."""
-        return cast("Session", self.call("mase/session", _given(errors=errors)))
+    def session(
+        self, errors: str | None = None, events: str | None = None, protocols: list[int] | None = None
+    ) -> Session:
+        """Choose how this connection is talked to. Parameters that are not given leave it as it is."""
+        return cast("Session", self.call("mase/session", _given(errors=errors, events=events, protocols=protocols)))
 
     def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
-        """Subscribe to `mase/event` notifications: {"subscription": number, "topics"}."""
+        """Subscribe to `mase/event` notifications."""
         return cast("Subscription", self.call("mase/subscribe", _given(topics=topics, path=path)))
 
     def unsubscribe(self, subscription: int) -> Unsubscribed:
@@ -373,15 +367,11 @@ class AsyncMethods:
         raise NotImplementedError
 
     async def info(self, methods: bool | None = None) -> Info:
-        """{"name", "version", "pid", "files": the traced model files}; with `methods` also {"methods"}: all that
-        exist.
-        """
+        """The daemon, and the model files that it traces; with `methods` also every method that exists."""
         return cast("Info", await self.call("mase/info", _given(methods=methods)))
 
     async def models(self, path: str | None = None) -> list[Model]:
-        """The models of the file `path`, or of every traced file without it: `snapshot.MODEL_KEYS` and "path",
-        "sha256".
-        """
+        """The models of the file `path`, or of every traced file without it."""
         return cast("list[Model]", (await self.call("mase/models", _given(path=path)))["models"])
 
     async def node_at(self, path: str, line: int, column: int) -> Place | None:
@@ -406,9 +396,7 @@ class AsyncMethods:
     async def passes(
         self, path: str | None = None, model: str | None = None, only: list[str] | None = None
     ) -> list[Pass]:
-        """The passes available for the file `path`, the workspace's own included: `Pass.to_wire` each. Answers at
-        once.
-        """
+        """The passes available for the file `path`, the workspace's own included. Answers at once."""
         return cast("list[Pass]", (await self.call("mase/passes", _given(path=path, model=model, only=only)))["passes"])
 
     async def apply_pass(
@@ -458,9 +446,7 @@ class AsyncMethods:
         folder: str | None = None,
         overwrite: bool | None = None,
     ) -> Emission:
-        """Emit hardware for a model: a map of `building.EMISSION_KEYS`. From then on, each save emits its text
-        again.
-        """
+        """Emit hardware for a model. From then on, each save emits its text again."""
         result = await self.call(
             "mase/emitVerilog",
             _given(
@@ -483,7 +469,7 @@ class AsyncMethods:
         inputs: str | None = None,
         stall: int | None = None,
     ) -> Simulation:
-        """Simulate the hardware of a model and compare the results: a map of `building.SIMULATION_KEYS`."""
+        """Simulate the hardware of a model and compare the results with the expected integers."""
         result = await self.call(
             "mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall)
         )
@@ -572,7 +558,7 @@ class AsyncMethods:
         return cast("list[File]", (await self.call("mase/files", _given()))["files"])
 
     async def file_status(self, path: str) -> FileStatus:
-        """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
+        """The state of the newest trace of the file `path`; {} before it begins."""
         return cast("FileStatus", await self.call("mase/fileStatus", _given(path=path)))
 
     async def inputs(self, path: str) -> list[Inputs]:
@@ -630,7 +616,7 @@ class AsyncMethods:
         return cast("Tensors", await self.call("mase/tensors", _given(path=path, first=first, last=last, all=all)))
 
     async def problems(self, path: str | None = None) -> list[Problem]:
-        """The problems in a source file, or in all traced files without `path`: `snapshot.Problem` as maps."""
+        """The problems in a source file, or in all traced files without `path`."""
         return cast("list[Problem]", (await self.call("mase/problems", _given(path=path)))["problems"])
 
     async def costs(self, path: str, model: str | None = None) -> Costs:
@@ -672,15 +658,18 @@ class AsyncMethods:
         return cast("Restarted", await self.call("mase/restartWorkers", _given(folder=folder)))
 
     async def statistics(self) -> Statistics:
-        """Return the daemon's counters; `answers.Statistics` says what each key means. Their memory is bounded."""
+        """Return the daemon's counters. Their memory is bounded."""
         return cast("Statistics", await self.call("mase/statistics", _given()))
 
-    async def session(self, errors: str | None = None) -> Session:
-        """Choose the form of this connection's errors: {"errors"}. errors: "map", or "pair" for [0, text]."""
-        return cast("Session", await self.call("mase/session", _given(errors=errors)))
+    async def session(
+        self, errors: str | None = None, events: str | None = None, protocols: list[int] | None = None
+    ) -> Session:
+        """Choose how this connection is talked to. Parameters that are not given leave it as it is."""
+        result = await self.call("mase/session", _given(errors=errors, events=events, protocols=protocols))
+        return cast("Session", result)
 
     async def subscribe(self, topics: list[str] | None = None, path: str | None = None) -> Subscription:
-        """Subscribe to `mase/event` notifications: {"subscription": number, "topics"}."""
+        """Subscribe to `mase/event` notifications."""
         return cast("Subscription", await self.call("mase/subscribe", _given(topics=topics, path=path)))
 
     async def unsubscribe(self, subscription: int) -> Unsubscribed:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server.private import read_private
-from mase_server.protocol.records import Answer, Event, Params, Plain
+from mase_server.protocol.records import PROTOCOL, Answer, Event, Params, Plain
 from mase_server.rpc.frames import MAX_RESPONSE, Reader, Request
 from mase_server.rpc.registry import Address, find_registration, parse_address, runtime_dir
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from mase_server.client.blocking import Client
 
 
-AUTHENTICATE, _EVENT, _DROPPED = "mase/authenticate", "mase/event", "mase/dropped"
+AUTHENTICATE, SESSION, _EVENT, _DROPPED = "mase/authenticate", "mase/session", "mase/event", "mase/dropped"
 #: Maximum elements of one array from a daemon.
 MAX_ELEMENTS = 1 << 26
 #: Maximum number of unread events; then the oldest are dropped.
 NEWS = 4096
+#: What a client says first of all, after the token: the versions of the API that it speaks.
+SPEAKS: Params = {"protocols": [PROTOCOL]}
 #: Seconds before each attempt to reach a daemon; who waits for events repeats the last one for as long as they wait.
 RETRY = (0.0, 0.1, 0.3, 1.0)
 GREETING_SECONDS = 10.0
@@ -69,7 +71,7 @@ REPEATABLE = frozenset(
      "mase/weightStatistics", "mase/workers", "mase/statistics")
 )  # fmt: skip
 #: Methods that tell of every open file where they have no `path`.
-_OF_ALL = frozenset(("mase/models", "mase/problems"))
+ABOUT_ALL = frozenset(("mase/models", "mase/problems"))
 
 
 @dataclass(slots=True)
@@ -101,8 +103,8 @@ class Kept:
             yield method, params
 
     def traces(self, method: str, params: Params) -> Iterator[Params]:
-        """The parameters of each `mase/open` that a call has to wait for first; it is settled when the next is taken."""
-        if "path" in params or method in _OF_ALL:
+        """The parameters of each `mase/open` that a call has to wait for first; taking the next settles one."""
+        if "path" in params or method in ABOUT_ALL:
             for path, opened in list(self.untraced.items()):
                 yield {**opened, "wait": True}
                 self.untraced.pop(path, None)

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from mase_server import __version__
 from mase_server.daemon.api_costs import COSTS
@@ -26,7 +26,9 @@ from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params, 
 from mase_server.descendants import resident_bytes_of
 from mase_server.paths import canonical_path
 from mase_server.protocol import answers
+from mase_server.protocol.answers.files import ErrorForm, EventForm, Topic
 from mase_server.protocol.arguments import Step
+from mase_server.protocol.records import PROTOCOL
 from mase_server.suggestions import suggest
 
 if TYPE_CHECKING:
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 
 
 # API functions for subscriptions. Only connections use them: the editor gets notifications of its own protocol.
-
-_ERRORS = ("map", "pair")
 
 
 def session_of(api: Api) -> Session:
@@ -46,12 +46,10 @@ def session_of(api: Api) -> Session:
 
 
 async def subscribe(api: Api, params: Params) -> answers.Subscription:
-    """Subscribe to `mase/event` notifications: {"subscription": number, "topics"}.
+    """Subscribe to `mase/event` notifications.
 
-    topics: of graph, problems, worker, progress and verilog; all without it.  path: events of this file only; of all
-    files without it.  An event is a map with "topic", "path", "subscriptions" and the fields of its topic. If a client
-    reads too slowly, only the newest of several events of one kind is sent, with "coalesced". A client that never reads
-    is disconnected.
+    topics: all without it.  path: events of this file only; of all files without it.  If a client reads too slowly,
+    only the newest of several events of one kind is sent, with `coalesced`. A client that never reads is disconnected.
     """
     topics = params.get("topics", list(TOPICS))
     number = session_of(api).subscribe(frozenset(topics), params.get("path"))
@@ -64,21 +62,35 @@ async def unsubscribe(api: Api, params: Params) -> answers.Unsubscribed:
 
 
 async def configure_session(api: Api, params: Params) -> answers.Session:
-    """Choose the form of this connection's errors: {"errors"}. errors: "map", or "pair" for [0, text].
+    """Choose how this connection is talked to. Parameters that are not given leave it as it is.
 
-    Neovim and its client libraries need pairs. The text is then "code: message".
+    protocols: the versions of the API that the client speaks; the answer has the newest that the daemon speaks, too, or
+    the request fails with `unsupported-protocol`. A client asks first of all, and ends if it fails.
+    errors: "map", or "pair" for [0, "code: message"].  events: "notification", or "autocommand" for the autocommand
+    `User MaseEvent`, whose `data` is the event. Neovim needs the latter of both.
     """
     asking = session_of(api)
-    wanted = params.get("errors", asking.errors)
-    if wanted not in _ERRORS:
-        raise ApiError("invalid-params", f"errors is {wanted[:80]!r}, expected one of {', '.join(_ERRORS)}")
-    asking.errors = wanted
-    return {"errors": wanted}
+    for key, forms in (("errors", get_args(ErrorForm)), ("events", get_args(EventForm))):
+        if (wanted := params.get(key, getattr(asking, key))) not in forms:
+            raise ApiError("invalid-params", f"{key} is {wanted[:80]!r}, expected one of {', '.join(forms)}")
+    asking.errors, asking.events = params.get("errors", asking.errors), params.get("events", asking.events)
+    if PROTOCOL not in (spoken := params.get("protocols", [PROTOCOL])):
+        listed = ", ".join(map(str, spoken)) or "none"
+        told = f"this daemon ({__version__}) speaks version {PROTOCOL} of the API, the client speaks {listed}"
+        raise ApiError("unsupported-protocol", f"{told}: update the older of the two", {"protocols": [PROTOCOL]})
+    return {"errors": asking.errors, "events": asking.events, "protocol": PROTOCOL}
 
 
 EVENTS = (
-    ApiMethod("mase/session", {"errors?": str}, configure_session, answers.Session),
-    ApiMethod("mase/subscribe", {"topics?": list[str], "path?": str}, subscribe, answers.Subscription),
+    ApiMethod(
+        "mase/session",
+        {"errors?": Annotated[str, ErrorForm], "events?": Annotated[str, EventForm], "protocols?": list[int]},
+        configure_session,
+        answers.Session,
+    ),
+    ApiMethod(
+        "mase/subscribe", {"topics?": list[Annotated[str, Topic]], "path?": str}, subscribe, answers.Subscription
+    ),
     ApiMethod("mase/unsubscribe", {"subscription": int}, unsubscribe, answers.Unsubscribed),
 )
 
@@ -120,12 +132,7 @@ async def restart_workers(api: Api, params: Params) -> answers.Restarted:
 
 
 async def read_statistics(api: Api, params: Params) -> answers.Statistics:
-    """Return the daemon's counters; `answers.Statistics` says what each key means. Their memory is bounded.
-
-    memory: resident bytes of the server alone.  states: how many files are in each state.  nodes: nodes of all graphs
-    that are shown.  requests: counters of the front that was asked, {} for the editor's.  methods, traces: how many
-    there were, how many failed, and how long they took: 50 % took at most p50 seconds, 95 % at most p95.
-    """
+    """Return the daemon's counters. Their memory is bounded."""
     files = api.daemon.files()
     live = [each.worker for each in files if each.worker is not None and each.worker.live]
     states = [each.status.state for each in files if each.status is not None]
@@ -155,13 +162,19 @@ __all__ = ["API", "Api", "ApiMethod", "Params"]
 
 
 async def get_info(api: Api, params: Params) -> answers.Info:
-    """{"name", "version", "pid", "files": the traced model files}; with `methods` also {"methods"}: all that exist.
+    """The daemon, and the model files that it traces; with `methods` also every method that exists.
 
-    A method is {"name", "since", "description", "params", "result"}, the last two as JSON schemas. Any version may add
-    methods and keys of results; existing ones stay as they are.
+    Any version may add methods and keys of results. What exists stays as it is, unless `until` names the version that
+    may lack it.
     """
     files = [snapshot.path for snapshot in api.daemon.store.snapshots()]
-    told: answers.Info = {"name": "mase-server", "version": __version__, "pid": os.getpid(), "files": files}
+    told: answers.Info = {
+        "name": "mase-server",
+        "protocols": [PROTOCOL],
+        "version": __version__,
+        "pid": os.getpid(),
+        "files": files,
+    }
     if params.get("methods"):
         told["methods"] = [each async for each in _describe_methods()]
     return told
@@ -177,10 +190,9 @@ async def _describe_methods() -> AsyncIterator[answers.Method]:
 
 
 async def list_models(api: Api, params: Params) -> list[answers.Model]:
-    """The models of the file `path`, or of every traced file without it: `snapshot.MODEL_KEYS` and "path", "sha256".
+    """The models of the file `path`, or of every traced file without it.
 
-    Each also has "title" and "transform": the result of its passes as `snapshot.TRANSFORM_KEYS` without rows and nodes,
-    with "texts", the steps as texts; None for a model without passes.
+    transform: the result of its passes; None for a model without passes.
     """
     path = params.get("path")
     snapshots = api.daemon.store.snapshots()
@@ -280,7 +292,7 @@ async def pick_root(api: Api, params: Params) -> list[answers.Root]:
 
 
 async def list_file_passes(api: Api, params: Params) -> list[answers.Pass]:
-    """The passes available for the file `path`, the workspace's own included: `Pass.to_wire` each. Answers at once.
+    """The passes available for the file `path`, the workspace's own included. Answers at once.
 
     menu: would it change something in the file, in its model `model`, or in the nodes and modules `only` of it?
     """
@@ -338,9 +350,9 @@ async def write_transformed(api: Api, params: Params) -> answers.Text:
 
 
 async def emit_verilog(api: Api, params: Params) -> answers.Emission:
-    """Emit hardware for a model: a map of `building.EMISSION_KEYS`. From then on, each save emits its text again.
+    """Emit hardware for a model. From then on, each save emits its text again.
 
-    build: keys of `building.Build`; the settings give the others. Without it, the last build is used again.
+    build: keys of a `Build`; the settings give the others. Without it, the last build is used again.
     folder: the folder to write to; it must be empty or written by an earlier emission, unless `overwrite`.
     vectors: samples for the simulation.  inputs: an .npz file that gives them.
     """
@@ -366,7 +378,7 @@ async def get_verilog(api: Api, params: Params) -> answers.Verilog:
 
 
 async def simulate(api: Api, params: Params) -> answers.Simulation:
-    """Simulate the hardware of a model and compare the results: a map of `building.SIMULATION_KEYS`.
+    """Simulate the hardware of a model and compare the results with the expected integers.
 
     The hardware is that of the present text, with the remembered build or that of the settings.  vectors, inputs: as
     in `mase/emitVerilog`.  stall: both sides pause in this percentage of the cycles.

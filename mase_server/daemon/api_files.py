@@ -97,7 +97,7 @@ async def list_files(api: Api, params: Params) -> list[answers.File]:
 
 
 async def get_status(api: Api, params: Params) -> answers.FileStatus:
-    """The state of the newest trace of the file `path`: `daemon.status.Status` as a map."""
+    """The state of the newest trace of the file `path`; {} before it begins."""
     found = tracked_of(api, params["path"])
     return {} if found.status is None else {**found.status.to_wire()}
 

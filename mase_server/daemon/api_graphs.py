@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from mase_server.daemon.api_files import tracked_of
@@ -68,13 +68,8 @@ def view_of(api: Api, path: str) -> FileView:
 async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
     """The graph of a model as columns, in order of execution: the whole graph, one module (`scope`), or a page.
 
-    {"path", "model", "sha256", "generation", "stale", "complete", "total", "start", "next", "columns", "values",
-    "scopes", "files"}.  columns: name -> list; "row" is a node's number, and "inputs" are such numbers; "value",
-    "scope" and "file" are indices into the lists beside it, -1 for none.  next: the start of the next page, or None.
-    The parameter columns chooses from `snapshot.COLUMNS`, "inputs", "details" (maps of `snapshot.NODE_BLOB`), and the
-    results of passes: "format", "sqnr", "max_error", "note", "saturated", and "parameters" and "bytes": how many
-    elements the parameters of a layer or of a read parameter have, and the bytes of a node's result. Without it: all
-    but details and these.
+    columns: the names of those that are wanted, without it `row` to `inputs`.  next: the start of the next page, or
+    None.
     Operations that passes inserted have the numbers after the last traced node, and no place in a file.
     """
     snapshot, model = find_shown_model(api, params)
@@ -96,7 +91,7 @@ async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
         "values": tables["values"],
         "scopes": tables["scopes"],
         "files": tables["files"],
-        "columns": columns,
+        "columns": cast("answers.GraphColumns", columns),
     }
 
 

@@ -58,7 +58,7 @@ def _site_to_map(site: SiteView) -> answers.Site:
 
 
 async def list_problems(api: Api, params: Params) -> list[answers.Problem]:
-    """The problems in a source file, or in all traced files without `path`: `snapshot.Problem` as maps."""
+    """The problems in a source file, or in all traced files without `path`."""
     paths = [params["path"]] if "path" in params else [each.path for each in api.daemon.files()]
     if "path" in params and api.daemon.store.view(params["path"]) is None:
         tracked_of(api, params["path"])
@@ -215,9 +215,7 @@ _NAMED = frozenset({"parameter", "binding", "return"})
 async def read_traced_file(api: Api, params: Params) -> answers.Traced:
     """Return the results of the trace of the model file `path` for that file itself, without other files' traces.
 
-    {"path", "sha256", "status", "interpreter", "python", "torch", "seconds", "models", "problems", "sites", "next"}:
-    the content of `mase-server shapes`. Models have "title" and "path" besides `snapshot.MODEL_KEYS`; sites are as in
-    `mase/tensors`, their values with "scopes". Results of an older text are never returned. all: include expressions.
+    It has the content of `mase-server shapes`. Results of an older text are never returned. all: include expressions.
     passes: as the passes of its models changed it.  first: the line at which the sites begin.
     """
     path = params["path"]

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, get_args
 
 from mase_server.daemon.slowness import PHASE
 from mase_server.daemon.status import Listener, Status
 from mase_server.daemon.store import Store
+from mase_server.protocol.answers.files import Topic
 from mase_server.protocol.records import Event as Event
 
-TOPICS = ("graph", "problems", "worker", "progress", "verilog")
+TOPICS: tuple[str, ...] = get_args(Topic)
 _LOG = logging.getLogger(__name__)
 
 

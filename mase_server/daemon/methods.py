@@ -27,8 +27,9 @@ from typing import (
 
 from mase_server.paths import canonical_of_absolute
 from mase_server.protocol import answers
-from mase_server.protocol.answers.files import Schema
-from mase_server.protocol.records import Answer
+from mase_server.protocol.answers.files import ErrorForm, EventForm, Schema
+from mase_server.protocol.codes import ErrorCode
+from mase_server.protocol.records import VALUE_SCHEMA, Answer, Life, Value
 from mase_server.protocol.records import Params as Params
 from mase_server.visible import reveal
 
@@ -46,9 +47,9 @@ _SHORT.maxstring = _SHORT.maxother = 120
 
 
 class ApiError(ValueError):
-    """A refusal with a stable code, e.g. "not-open", and a text for users. data: plain values that explain it."""
+    """A refusal with a code of `ERRORS`, and a text for users. data: plain values that explain it."""
 
-    def __init__(self, code: str, message: str, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, code: ErrorCode, message: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.data = data
@@ -57,12 +58,13 @@ class ApiError(ValueError):
 class Session(Protocol):
     """One connection that may open files and subscribe to events.
 
-    ident: its name as an opener.  opened: files.  errors: the form of its errors, "map" or "pair".
+    ident: its name as an opener.  opened: files.  errors, events: the forms of these.
     """
 
     ident: str
     opened: set[str]
-    errors: str
+    errors: ErrorForm
+    events: EventForm
 
     def subscribe(self, topics: frozenset[str], path: str | None) -> int:
         """Subscribe to these topics, of one file or of all; returns the subscription's number."""
@@ -86,9 +88,9 @@ class Api:
 class ApiMethod:
     """One function: its name on the wire, its parameters with their types (optional ones end in "?"), and itself.
 
-    gives: the type of its result, see `answers`.  since: the version that introduced it.  answer: the key that holds a
-    result which is not a map where results must be maps.  executes: does it run code of the file `path`, so that its
-    folder must be trusted?
+    gives: the type of its result, see `answers`.  since, until: as in `Life`; parameters and keys of results have a
+    `Life` of their own.  answer: the key that holds a result which is not a map where results must be maps.
+    executes: does it run code of the file `path`, so that its folder must be trusted?
     """
 
     name: str
@@ -96,6 +98,7 @@ class ApiMethod:
     function: Callable[[Api, Params], Awaitable[Any]]
     gives: Any
     since: str = "0.1"
+    until: str = ""
     answer: str = ""
     executes: bool = False
     _known: Mapping[str, Any] = field(init=False)
@@ -103,7 +106,8 @@ class ApiMethod:
 
     def __post_init__(self) -> None:
         # Every request looks these up.
-        object.__setattr__(self, "_known", {key.removesuffix("?"): kind for key, kind in self.params.items()})
+        known = {key.removesuffix("?"): bare_type(kind) for key, kind in self.params.items()}
+        object.__setattr__(self, "_known", known)
         object.__setattr__(self, "_required", tuple(key for key in self.params if not key.endswith("?")))
 
     @property
@@ -146,16 +150,17 @@ class ApiMethod:
             raise ValueError(f"{self.name}: {error}") from None
 
     def described(self) -> answers.Method:
-        """{"name", "since", "description", "params", "result"}; params and result are JSON schemas."""
+        """The method with JSON schemas of its parameters and its result; see `answers.Method`."""
         result = schema_of(self.gives)
         if self.answer:
             result = {"type": "object", "properties": {self.answer: result}, "required": [self.answer]}
         return {
             "name": self.name,
             "since": self.since,
+            "until": self.until or None,
             "description": inspect.getdoc(self.function) or "",
             "params": parameters_schema(self.params),
-            "result": result,
+            "result": whole_schema(result),
         }
 
     def as_map(self, result: Any) -> Answer:
@@ -167,6 +172,20 @@ class ApiMethod:
 def _can_wait(function: Callable[..., Awaitable[Any]]) -> bool:
     """Does the coroutine function contain an instruction that awaits? If not, it runs through in one go."""
     return not inspect.iscoroutinefunction(function) or any(each.opname == "SEND" for each in dis.Bytecode(function))
+
+
+def precise_type(kind: Any) -> Any:
+    """The most precise form of an `Annotated` type: its words or its tuples, if it names them."""
+    plain, *more = get_args(kind)
+    return next((each for each in more if get_origin(each) is not None), plain)
+
+
+def bare_type(kind: Any) -> Any:
+    """A type of a parameter without what `Annotated` adds to it: its words, and its `Life`."""
+    inner = get_args(kind)
+    if get_origin(kind) is Annotated:
+        return bare_type(inner[0])
+    return list[bare_type(inner[0])] if get_origin(kind) is list else kind  # type: ignore[misc]
 
 
 def _is_fitting(value: Any, kind: Any) -> bool:
@@ -189,7 +208,7 @@ def _format_kind(kind: Any) -> str:
 
 
 def _format_parameters(params: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}: {_format_kind(kind)}" for key, kind in params.items()) or "none"
+    return ", ".join(f"{key}: {_format_kind(bare_type(kind))}" for key, kind in params.items()) or "none"
 
 
 # JSON schemas of declared types, so that any client can read what a function takes and returns.
@@ -202,11 +221,14 @@ _PLAIN: dict[Any, Schema] = {
 
 
 def schema_of(kind: Any) -> Schema:
-    """The JSON schema of a type: plain ones, list, dict, tuple, unions, Literal and TypedDict; else TypeError."""
+    """The JSON schema of a type: plain ones, list, dict, tuple, unions, Literal and TypedDict; else TypeError.
+
+    A `Value` becomes a reference, which `whole_schema` makes whole.
+    """
+    if kind == Value:
+        return {"$ref": "#/$defs/Value"}
     if kind in _PLAIN:
         return dict(_PLAIN[kind])
-    if kind in answers.OPEN:
-        return schema_of(dict[str, Any])
     if is_typeddict(kind):
         return _schema_of_record(kind)
     origin, inner = get_origin(kind), get_args(kind)
@@ -214,13 +236,29 @@ def schema_of(kind: Any) -> Schema:
         return {"anyOf": [schema_of(one) for one in inner]}
     if origin is Literal:
         return {"enum": list(inner)}
+    if origin is tuple and Ellipsis not in inner:
+        places = [schema_of(one) for one in inner]
+        return {"type": "array", "prefixItems": places, "minItems": len(places), "maxItems": len(places)}
     if origin in (list, tuple, Sequence):
         return {"type": "array", "items": schema_of(inner[0])}
     if origin in (dict, Mapping):
         return {"type": "object", "additionalProperties": schema_of(inner[1])}
-    if origin in (NotRequired, Required, Annotated):
+    if origin is Annotated:
+        life = next((each for each in inner[1:] if isinstance(each, Life)), None)
+        return schema_of(precise_type(kind)) | ({} if life is None else _schema_of_life(life))
+    if origin in (NotRequired, Required):
         return schema_of(inner[0])
     raise TypeError(f"{kind!r} has no JSON schema; declare it as a plain type, a list, a dict or a TypedDict")
+
+
+def _schema_of_life(life: Life) -> Schema:
+    return {"since": life.since} | ({"deprecated": True, "until": life.until} if life.until else {})
+
+
+def whole_schema(schema: Schema) -> Schema:
+    """The schema with the definition of what it refers to."""
+    refers = "#/$defs/Value" in str(schema)
+    return {**schema, "$defs": {"Value": VALUE_SCHEMA}} if refers else schema
 
 
 def parameters_schema(params: Mapping[str, Any]) -> Schema:

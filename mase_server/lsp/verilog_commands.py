@@ -46,7 +46,7 @@ async def emit_verilog(ls: Server, given: Any = None) -> ShownEmission | None:
 
 
 async def build_form(ls: Server, params: Any) -> BuildForm:
-    """mase/buildForm {uri or path, model?}: the form of a model's build, as `builds.declared` has it."""
+    """mase/buildForm {uri or path, model?}: the form of a model's build, as of a pass."""
     return declare_build_form(await call_api_with(ls, "mase/verilog", model_of(ls, params)))
 
 

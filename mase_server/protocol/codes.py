@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 #: code -> the step of a trace that decides it; of other codes, `LINE` does.
 STEPS: dict[str, str] = {
     "bad-comment": "the reading of the comments",
@@ -242,3 +244,62 @@ CODES: dict[str, tuple[str, str]] = {
         "named parts alone.",
     ),
 }  # fmt: skip
+
+#: The codes of errors that a request can end with; an error without a request has one of them, too.
+ErrorCode = Literal[
+    "bad-message", "cancelled", "cannot-write", "dropped", "gone", "in-editor", "internal-error", "invalid-params",
+    "invalid-request", "limit", "no-graph", "not-found", "not-open", "pass-failed", "too-many", "unauthenticated",
+    "unavailable", "unexpected-response", "unknown-inputs", "unknown-method", "unknown-model", "unknown-scope",
+    "unsupported-protocol", "untrusted",
+]  # fmt: skip
+#: code -> (what happened, what a client does).
+ERRORS: dict[ErrorCode, tuple[str, str]] = {
+    "bad-message": (
+        "The bytes are no MessagePack, or no message; the connection ends.",
+        "Mend the client; connect again.",
+    ),
+    "cancelled": ("The request was cancelled, or the file was saved meanwhile.", "Ask again if you still want it."),
+    "cannot-write": ("A file cannot be written.", "Choose another place; the message has the system's reason."),
+    "dropped": ("The daemon ends the connection; the message says why.", "Read what arrives; connect again."),
+    "gone": (
+        "The process that held the graphs ended, or the file cannot be traced now.",
+        "Call `mase/retrace`, or wait for the next `graph` event, then ask again.",
+    ),
+    "in-editor": ("An editor has the file open, so its text cannot be replaced.", "Leave out `text`."),
+    "internal-error": ("A mistake of the daemon.", "Report it with the server's log, which has the details."),
+    "invalid-params": (
+        "A parameter is missing, unknown, of the wrong type, or has a value that cannot be.",
+        "Mend the call; `mase/info` with `methods` has the schemas.",
+    ),
+    "invalid-request": ("The id belongs to a request that has no answer yet.", "Count the ids up."),
+    "limit": (
+        "Time or memory ran out while passes or hardware were computed.",
+        "Raise the setting that the message names, or ask for less.",
+    ),
+    "no-graph": (
+        "Nothing is shown of the file: it has no model, it fails, or it is not traced yet.",
+        "Wait for `ready` in `mase/fileStatus`; its `message` has the reason, `mase/problems` the mistakes.",
+    ),
+    "not-found": ("There is no such file or folder.", "Check the path; it has to be absolute."),
+    "not-open": ("No client has the file open, or the folder has no traced file.", "Call `mase/open` first."),
+    "pass-failed": ("A pass, or what makes hardware, refused the model.", "Read the message; nothing has changed."),
+    "too-many": ("The connection has as many subscriptions as it may have.", "Unsubscribe from some."),
+    "unauthenticated": (
+        "The first request was not `mase/authenticate`, or the token is wrong.",
+        "Send the token of the daemon's token file first.",
+    ),
+    "unavailable": ("An editor asked for what only connections have.", "Connect to the daemon's socket."),
+    "unexpected-response": ("A response arrived, but the daemon sends no requests.", "Mend the client."),
+    "unknown-inputs": ("The model has no set of inputs of that name.", "`mase/inputs` lists the names."),
+    "unknown-method": ("There is no such method in this version.", "`mase/info` with `methods` lists them."),
+    "unknown-model": ("The file has no model of that title.", "`data.models` has the titles."),
+    "unknown-scope": ("The model has no module of that path.", "`mase/graph` has the paths in `scopes`."),
+    "unsupported-protocol": (
+        "The daemon speaks none of the versions of the API that the client named.",
+        "Update the older of the two; `data.protocols` has the daemon's.",
+    ),
+    "untrusted": (
+        "The file's folder is not trusted, and the request would run its code.",
+        "Ask the person to run `mase-server trust`; never do it for them.",
+    ),
+}

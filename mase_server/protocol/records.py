@@ -6,21 +6,65 @@ Both halves load this module. `answers` extends these records; the documentation
 # No `from __future__ import annotations` here: `key_meanings` reads the annotations as they stand.
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, get_args, get_origin
 
 if TYPE_CHECKING:
     from mase_server.protocol.answers.files import InputForm
 
-#: A value as `snapshot` describes it: a tensor is [type, shape, symbols].
+#: The version of the API itself. A new one drops or changes what the last one promised; clients name those they speak.
+PROTOCOL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The versions of this program that have a parameter or a key, as a part of its `Annotated` type.
+
+    since: the first.  until: the first that may lack it; "" while none is planned.
+    """
+
+    since: str = "0.1"
+    until: str = ""
+
+
+#: A value: a tensor is [type, shape, symbols].
 Value = Annotated[Any, "None, [type, shape, symbols], {tuple}, {dict} or {python}"]
+_VALUE = {"$ref": "#/$defs/Value"}
+#: The JSON schema of a `Value`. The number of a value that is no tensor is its Python text.
+VALUE_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "null"},
+        {
+            "type": "array",
+            "prefixItems": [
+                {"title": "dtype", "type": "string"},
+                {"title": "shape", "type": "array", "items": {"type": "integer"}},
+                {"title": "symbols", "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "null"}]},
+            ],
+            "minItems": 3,
+            "maxItems": 3,
+        },
+        {"type": "object", "properties": {"tuple": {"type": "array", "items": _VALUE}}, "required": ["tuple"]},
+        {
+            "type": "object",
+            "properties": {"dict": {"type": "object", "additionalProperties": _VALUE}},
+            "required": ["dict"],
+        },
+        {"type": "object", "properties": {"python": {"type": "string"}}, "required": ["python"]},
+    ]
+}
 #: What JSON can hold: None, a boolean, a number, a text, or a list or map of them.
 Plain = Any
 #: The parameters of a call, by their names.
 Params = Mapping[str, Any]
 #: An answer as it crosses a wire: a map, whose keys `answers` declares for each method.
 Answer = dict[str, Any]
-#: News for who subscribed: a map with "topic", "path", and what the topic tells, see `daemon.events`.
+#: News for who subscribed: a map with "topic", "path", and what the topic tells, see `answers.files`.
 Event = dict[str, Any]
+
+
+#: How bad a problem is.
+Severity = Literal["error", "warning", "information", "hint"]
 
 
 class Extent(TypedDict):
@@ -68,7 +112,7 @@ class Command(TypedDict):
 class ProblemRecord(SourcePlace):
     """A diagnostic, see `snapshot.Problem`."""
 
-    severity: str
+    severity: Annotated[str, Severity]
     code: str
     message: str
     related: list[Related]
@@ -115,8 +159,8 @@ class ModelRecord(TypedDict):
     inputs_from: Annotated[str, "option|comment|settings|main|instance|usage|search"]
     arguments_from: Annotated[str, "the same words, or default"]
     found: Annotated[str, "one sentence on how they were found, for the lens and the hover"]
-    mode: Annotated[str, "eval|train"]
-    rung: Annotated[str, "meta|fake|real: what the values ran on"]
+    mode: Annotated[str, "eval|train", Literal["eval", "train"]]
+    rung: Annotated[str, "meta|fake|real: what the values ran on", Literal["meta", "fake", "real"]]
     nodes: int
     parameters: int
     parameter_bytes: int
@@ -195,7 +239,9 @@ class NodeDetails(TypedDict, total=False):
     parameter_bytes: int
     bytes: Annotated[int, "bytes read and written"]
     stack: Annotated[
-        list[list[Any]], "list of [file index, line, column, end_line, end_column, function], innermost first"
+        list[list[Any]],
+        "list of [file index, line, column, end_line, end_column, function], innermost first",
+        list[tuple[int, int, int, int, int, str]],
     ]
     input_nodes: Annotated[list[int], "list of node indices"]
 
@@ -334,7 +380,7 @@ class TransformRecord(TransformFacts):
 
 
 class BuildRecord(TypedDict):
-    """How hardware is made, see `building.Build`."""
+    """How hardware is made."""
 
     precision: str
     data: str
@@ -381,13 +427,13 @@ class Operation(TypedDict):
     """One operation of a design. `rows`: indices into the payload's table of nodes.  `lines`: of the text."""
 
     name: Annotated[str, "the instance's stem"]
-    kind: Annotated[str, "a row of hardware/kinds"]
+    kind: Annotated[str, "of operation, such as linear"]
     module: Annotated[str, "the component"]
     nodes: Annotated[list[str], "names of graph nodes"]
     rows: Annotated[list[int], "list of indices"]
     lines: Annotated[list[list[int]], "list of [first, last], from 1, both included"]
     scope: Annotated[str, "path of the module that it belongs to"]
-    estimate: Annotated[Estimate, "map of ESTIMATE_KEYS; {} where there is no hardware as it was asked for"]
+    estimate: Annotated[Estimate, "its resources; {} where there is no hardware as it was asked for"]
 
 
 class MissingHardware(TypedDict):
@@ -404,7 +450,7 @@ class EmissionHead(TypedDict):
     """Hardware of a model without its text."""
 
     model: Annotated[str, "the model's title"]
-    build: Annotated[BuildRecord, "Build.to_wire()"]
+    build: Annotated[BuildRecord, "how it is made"]
     steps: Annotated[
         list[str],
         "texts of the steps that were applied to make the graph fit for hardware, the model's pipeline first",
@@ -413,16 +459,20 @@ class EmissionHead(TypedDict):
         str,
         "whose values stand in the memories, in words, e.g. 'random weights (seed 0)'; '' where nobody said",
     ]
-    accuracy: Annotated[Accuracy, "map of ACCURACY_KEYS; {} where nothing is emitted"]
+    accuracy: Annotated[Accuracy, "what it loses; {} where nothing is emitted"]
     module: Annotated[str, "the top module's name"]
-    files: Annotated[list[list[Any]], "[relative path, bytes] of every file of the folder, the top module first"]
+    files: Annotated[
+        list[list[Any]],
+        "[relative path, bytes] of every file of the folder, the top module first",
+        list[tuple[str, int]],
+    ]
     folder: Annotated[str | None, "absolute path that it was written to, or None"]
-    operations: Annotated[list[Operation], "list of maps of OPERATION_KEYS, in the order of the data"]
+    operations: Annotated[list[Operation], "in the order of the data"]
     unsupported: Annotated[
         list[MissingHardware],
         "list of {node, operator, why, row, nodes}: without hardware; `text` is then the rest",
     ]
-    totals: Annotated[Totals, "map of TOTAL_KEYS, of what has hardware; {} where there is none as it was asked for"]
+    totals: Annotated[Totals, "the resources of what has hardware; {} where there is none as it was asked for"]
     refusal: Annotated[str | None, "why nothing was emitted (nothing has hardware, a budget, a ceiling), or None"]
     scopes: Annotated[
         list[str],

@@ -13,7 +13,8 @@ import socket
 import struct
 from collections.abc import Iterable
 
-from mase_server.rpc.dispatch import ErrorMap, Front, error_map
+from mase_server.protocol.answers.files import ErrorMap
+from mase_server.rpc.dispatch import Front, error_map
 from mase_server.rpc.frames import pack_notification
 
 #: Notifications from the server: an error that belongs to no request; the reason for the end of the connection.

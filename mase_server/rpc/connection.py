@@ -15,10 +15,10 @@ from typing import Any
 from mase_server.daemon.events import TOPICS, Event
 from mase_server.daemon.methods import Api, ApiError
 from mase_server.private import is_token
+from mase_server.protocol.answers.files import ErrorForm, ErrorMap, EventForm
 from mase_server.protocol.records import Answer
 from mase_server.rpc.channel import ERROR, Channel
 from mase_server.rpc.dispatch import (
-    ErrorMap,
     Front,
     answer_at_once,
     answer_request,
@@ -268,7 +268,10 @@ class Connection(Channel):
     async def _tell_news(self) -> None:
         await asyncio.sleep(0)  # events of one turn of the loop are merged
         for event in self._outbox.take():
-            await self.send_pieces([pack_notification(EVENT, event)])
+            packed = pack_notification(EVENT, event)
+            if self._session.events == "autocommand":
+                packed = pack_notification("nvim_exec_autocmds", "User", {"pattern": "MaseEvent", "data": event})
+            await self.send_pieces([packed])
             self.front.counts.events += 1
 
 
@@ -283,7 +286,8 @@ class ConnectionSession:
     def __init__(self, front: Front, outbox: Outbox) -> None:
         self.ident = f"rpc {next(_NUMBERS)}"
         self.opened: set[str] = set()
-        self.errors = "map"
+        self.errors: ErrorForm = "map"
+        self.events: EventForm = "notification"
         self._front = front
         self._outbox = outbox
 

@@ -8,13 +8,15 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from mase_server.daemon.api import API, Api, ApiMethod, Params
 from mase_server.daemon.api_files import is_open, not_open
 from mase_server.daemon.channel import CallFailed, WorkerGone
 from mase_server.daemon.methods import ApiError
 from mase_server.daemon.pipelines import PassError
+from mase_server.protocol.answers.files import ErrorMap
+from mase_server.protocol.codes import ErrorCode
 from mase_server.protocol.records import Answer, Plain
 from mase_server.rpc.frames import MAX_REQUEST
 from mase_server.suggestions import suggest
@@ -87,22 +89,17 @@ class Front:
 
 
 METHODS: dict[str, ApiMethod] = {method.name: method for method in API}
-#: PassError's kinds -> the code in an error map, if it differs.
-_CODES = {"argument": "invalid-params", "pass": "pass-failed", "internal": "internal-error"}
+#: The kinds of PassError and CallFailed -> the code in an error map.
+_CODES: dict[str, ErrorCode] = {
+    "argument": "invalid-params", "pass": "pass-failed", "internal": "internal-error", "limit": "limit",
+    "cancelled": "cancelled", "untrusted": "untrusted", "gone": "gone",
+}  # fmt: skip
 #: Methods that may name a file which is not open.
 _OPENING = frozenset({"mase/open", "mase/retrace"})
 _LOG = logging.getLogger(__name__)
 
 
-class ErrorMap(TypedDict):
-    """An error as clients are told of it. code: stable, e.g. "not-open".  data: plain values that explain it."""
-
-    code: str
-    message: str
-    data: NotRequired[Mapping[str, Plain]]
-
-
-def error_map(code: str, message: str, data: Mapping[str, Plain] | None = None) -> ErrorMap:
+def error_map(code: ErrorCode, message: str, data: Mapping[str, Plain] | None = None) -> ErrorMap:
     """The error as a map, with "data" if there is any."""
     if not data:
         return {"code": code, "message": message}
@@ -179,7 +176,7 @@ def told_of(error: BaseException) -> ErrorMap:
     if isinstance(error, ApiError):
         return error_map(error.code, str(error), error.data)
     if isinstance(error, PassError | CallFailed):
-        return error_map(_CODES.get(error.kind, error.kind), str(error))
+        return error_map(_CODES[error.kind], str(error))
     if isinstance(error, asyncio.CancelledError):
         return error_map("cancelled", "it was cancelled")
     if isinstance(error, WorkerGone):

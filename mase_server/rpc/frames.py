@@ -154,9 +154,9 @@ def pack_request(ident: int, method: str, params: Params) -> bytes:
     return pack_value([REQUEST, ident, method, [dict(params)]])
 
 
-def pack_notification(method: str, params: Params) -> bytes:
+def pack_notification(method: str, *params: Params | str) -> bytes:
     """A notification, as bytes."""
-    return pack_value([NOTIFICATION, method, [dict(params)]])
+    return pack_value([NOTIFICATION, method, [each if isinstance(each, str) else dict(each) for each in params]])
 
 
 def pack_response(ident: int, error: Any, result: Answer | None) -> bytes:

@@ -19,8 +19,10 @@ from mase_server.cli.applying import LAYER_KEYS, Applied, report_applied
 from mase_server.cli.session import Outcome
 from mase_server.cli.verilog import Made
 from mase_server.daemon.api import API
+from mase_server.daemon.events import TOPICS
 from mase_server.lsp.features import COMMANDS, FEATURES
 from mase_server.passes.registry import built_in
+from mase_server.protocol.codes import ERRORS
 from mase_server.protocol.snapshot import TRANSFORM_KEYS
 from mase_server.simulation.building import count_cells
 
@@ -182,6 +184,29 @@ def test_every_request_and_command_that_the_server_answers_is_on_its_page():
 def test_the_parameters_of_requests_are_those_that_are_checked():
     for method in API:
         assert rows(PAGES["requests.md"], method.name) == list(method.params)
+
+
+def test_every_shape_that_the_page_of_requests_names_stands_on_it():
+    page = PAGES["requests.md"]
+    types = set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) | set(re.findall(r"^type (\w+) =", page, re.MULTILINE))
+    written = {"Record", "Uint8Array"}
+    code = re.sub(r"/\*\*.*?\*/|'[^']*'", "", " ".join(re.findall(r"```ts\n(.*?)```", page, re.DOTALL)))
+    named = set(re.findall(r"\b[A-Z]\w+", code))
+    assert named - written <= types
+    for method in API:
+        answer = page.partition(f"## {method.name}\n")[2].partition("\nThe answer is ")[2].partition("\n")[0]
+        assert answer, method.name
+        assert set(re.findall(r"\(#(\w+)\)", answer)) <= {name.lower() for name in types}
+    assert rows(page, "Errors") == list(ERRORS)
+    assert rows(page, "Events") == list(TOPICS)
+
+
+def test_no_page_about_the_api_names_a_symbol_of_the_source_in_place_of_a_shape():
+    texts = {name: (ROOT / "docs" / name).read_text() for name in ("rpc.md", "editors.md", "api.json")}
+    texts |= {method.name: method.described()["description"] for method in API} | {"page": PAGES["requests.md"]}
+    modules = "answers|snapshot|building|builds|daemon|passes|arguments|records|status"
+    symbol = re.compile(rf"`(?:{modules})\.\w[\w.]*`|to_wire|_KEYS\b|_BLOB\b")
+    assert {name: found for name, text in texts.items() if (found := symbol.findall(text))} == {}
 
 
 def test_every_setting_of_the_extension_is_on_its_page():

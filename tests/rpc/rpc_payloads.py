@@ -28,7 +28,7 @@ def model(name, nodes):
     facts = {"name": name, "arguments": {}, "inputs": {"x": ["f32", [2, 10], ["B", "10"]]}, "inputs_from": "main"}
     numbers = {"nodes": nodes, "parameters": 410, "parameter_bytes": 1640, "flops": 510 * (nodes - 1) // 3}
     told = {"arguments_from": "default", "found": "as the file calls it", "mode": "eval", "rung": "meta"}
-    comment = {"text": "mase: x: f32[B=2, 10]", "inputs": "mase: x: f32[B=2, 10]", "why": None, "line": 1, "column": 0}
+    comment = {"text": "mase: x: f32[B=2, 10]", "inputs": "mase: x: f32[B=2, 10]", "why": "", "line": 1, "column": 0}
     rest = {
         "generic": True,
         "complete": True,

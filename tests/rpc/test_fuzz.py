@@ -16,6 +16,7 @@ from rpc_serving import Raw
 
 from mase_server.building import Build
 from mase_server.daemon.api import API
+from mase_server.daemon.methods import bare_type
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -49,10 +50,15 @@ def likely_params(draw):
         bool: st.booleans(),
     }
     kinds |= {
+        list[int]: st.lists(st.integers(-(1 << 63), (1 << 64) - 1), max_size=4),
         list[str]: st.lists(st.text(max_size=8) | st.sampled_from(["name", "graph"]), max_size=4),
     }
     kinds |= {dict: st.dictionaries(st.text(max_size=8) | st.just("path"), VALUES, max_size=4)}
-    given = {key.removesuffix("?"): draw(kinds[kind]) for key, kind in method.params.items() if draw(st.booleans())}
+    given = {
+        key.removesuffix("?"): draw(kinds[bare_type(kind)])
+        for key, kind in method.params.items()
+        if draw(st.booleans())
+    }
     for key, value in given.items():
         if isinstance(value, int):
             given[key] = max(-(1 << 63), min(value, (1 << 64) - 1))

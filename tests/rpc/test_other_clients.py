@@ -3,12 +3,10 @@
 import asyncio
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-HERE = Path(__file__).parent
 
 
 async def said(*command):
@@ -42,20 +40,6 @@ async def test_neovim(served, tmp_path):
     assert (name, state, ok) == ("mase-server", "ready", False)
     assert (place["name"], place["values"][0]["value"][:2]) == ("x", ["f32", [2, 3]])
     assert "/nowhere.py is not open: open it with mase/open first" in refused
-
-
-async def node(served, method, **params):
-    status, out, err = await said("node", str(HERE / "client.mjs"), served.path, method, json.dumps(params))
-    return json.loads(out) if status == 0 else json.loads(err)
-
-
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node")
-async def test_node(served):
-    path = served.show("node.py", blocks=400)
-    graph = await node(served, "mase/graph", path=path)
-    assert (graph["total"], graph["columns"]["inputs"][1200]) == (1201, [1199])
-    assert (await node(served, "mase/info"))["name"] == "mase-server"
-    assert (await node(served, "mase/nodeAt", path="/nowhere.py", line=1, column=0))["code"] == "not-open"
 
 
 async def test_the_client_library_of_neovim_for_python(served):

@@ -8,8 +8,11 @@ from types import SimpleNamespace
 import msgpack
 import pytest
 
+from mase_server import __version__
+from mase_server.client import AsyncClient, Client, RpcError, asynchronous, blocking
 from mase_server.daemon.api import API
 from mase_server.daemon.methods import ApiMethod
+from mase_server.protocol.records import PROTOCOL
 from mase_server.rpc import connection
 
 OPENING = ("mase/open", "mase/retrace")
@@ -78,13 +81,39 @@ async def test_an_error_is_a_map_with_a_code_and_a_text(client, method, params, 
 
 
 async def test_errors_may_be_pairs_for_clients_that_know_no_others(client):
-    assert await client.result("mase/session", errors="pair") == {"errors": "pair"}
+    assert await client.result("mase/session", errors="pair") == {
+        "errors": "pair",
+        "events": "notification",
+        "protocol": PROTOCOL,
+    }
     told = "there is no file /nowhere/a.py"
     assert await client.ask("mase/open", {"path": "/nowhere/a.py"}) == [[0, f"not-found: {told}"], None]
     error, _ = await client.ask("mase/session", {"errors": "xml"})
     assert error == [0, "invalid-params: errors is 'xml', expected one of map, pair"]
     await client.result("mase/session", errors="map")
     assert await client.code("mase/open", path="/nowhere/a.py") == "not-found"
+
+
+async def test_client_and_daemon_agree_on_a_version_of_the_api(client):
+    assert (await client.result("mase/session", protocols=[PROTOCOL, PROTOCOL + 1]))["protocol"] == PROTOCOL
+    error, _ = await client.ask("mase/session", {"protocols": [7, 8]})
+    assert (error["code"], error["data"]) == ("unsupported-protocol", {"protocols": [PROTOCOL]})
+    told = f"this daemon ({__version__}) speaks version {PROTOCOL} of the API, the client speaks 7, 8"
+    assert error["message"] == f"{told}: update the older of the two"
+
+
+async def test_our_clients_refuse_a_daemon_of_another_version(served, monkeypatch):
+    for module in (asynchronous, blocking):
+        monkeypatch.setattr(module, "SPEAKS", {"protocols": [7]})
+
+    def work():
+        with pytest.raises(RpcError, match="the client speaks 7: update the older"), Client(served.path):
+            pass
+
+    await asyncio.to_thread(work)
+    with pytest.raises(RpcError, match="the client speaks 7: update the older"):
+        async with AsyncClient(served.path):
+            pass
 
 
 async def test_a_boolean_is_no_number(client, served):

@@ -1,6 +1,6 @@
 /** The columns of the table: each gives a number to sort by and a text for every row. */
 import { exact, inBytes, scaled, share, significant } from '../figures';
-import { CostHardware, CostRow } from '../records';
+import { CostHardware, CostRow } from 'mase-client/records';
 
 /** A value to sort by; null if it is unknown or does not apply. */
 export type Value = number | string | null;

@@ -1,5 +1,5 @@
 /** The messages between the page of the cost table and the extension. */
-import { CostTable } from '../records';
+import { CostTable } from 'mase-client/records';
 import { Kept } from '../webview/kept';
 import { View } from './tree';
 

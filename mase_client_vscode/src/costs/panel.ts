@@ -4,7 +4,7 @@ import { guarded, messageOf } from '../errors';
 import { PassApi } from '../passes/api';
 import { goTo, meantBy, presentPlace } from '../places';
 import { PassTarget } from '../protocol';
-import { CostRowsAt, CostTable } from '../records';
+import { CostRowsAt, CostTable } from 'mase-client/records';
 import { PageKind, Panel } from '../webview/panel';
 import { Brought, ModelPanel } from '../webview/panels';
 import { save } from '../webview/saving';
@@ -74,7 +74,7 @@ export class CostPanel implements ModelPanel {
     const { path, model } = this.target;
     const asked = ++this.asked;
     try {
-      const table = await this.api.request<CostTable>('mase/costTable', { path, model });
+      const table = await this.api.costTable({ path, model });
       if (asked !== this.asked) return;
       this.table = table;
       this.waits = false;

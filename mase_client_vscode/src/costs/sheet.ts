@@ -1,5 +1,5 @@
 /** The shown rows as text for other programs, with all digits of the numbers. */
-import { CostRow } from '../records';
+import { CostRow } from 'mase-client/records';
 import { Column, NAME } from './columns';
 import { Shown } from './tree';
 

@@ -1,5 +1,5 @@
 /** The rows as a tree: their order, which are shown, and which row stands for a hidden one. */
-import { CostRow, CostTable } from '../records';
+import { CostRow, CostTable } from 'mase-client/records';
 import { COLUMNS, Column, NAME } from './columns';
 
 /** The column to sort by; null: the order of execution. */

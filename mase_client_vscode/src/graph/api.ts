@@ -3,7 +3,7 @@ import { Location, Position, Uri } from 'vscode';
 import { PassApi } from '../passes/api';
 import { presentPlace } from '../places';
 import { PassTarget } from '../protocol';
-import { NodesAt, Pipeline, Problem, WeightStatistics } from '../records';
+import { NodesAt, WeightStatistics } from 'mase-client/records';
 import { Server } from '../server';
 import { Graph } from './messages';
 import { COLUMNS, GraphPage, joined, sameTrace } from './pages';
@@ -20,7 +20,7 @@ export class GraphApi {
 
   /** The whole graph of a model, from a single trace. */
   async graph({ path, model }: PassTarget): Promise<Graph> {
-    const page = (start: number): Promise<GraphPage> => this.passes.request('mase/graph', { path, model, start, count: AT_ONCE, columns: COLUMNS });
+    const page = (start: number): Promise<GraphPage> => this.passes.graph({ path, model, start, count: AT_ONCE, columns: COLUMNS }) as Promise<GraphPage>;
     let pages: [GraphPage, ...GraphPage[]] = [await page(0)];
     for (let next = pages[0].next; next !== null; ) {
       const more = await page(next);
@@ -28,18 +28,18 @@ export class GraphApi {
       else pages = [await page(0)];
       next = pages.at(-1)?.next ?? null;
     }
-    const { steps } = await this.passes.request<Pipeline>('mase/pipeline', { path, model });
+    const { steps } = await this.passes.pipeline({ path, model });
     return joined(pages, steps ?? []);
   }
 
   /** Statistics of the weights of a module or a parameter. */
   weights({ path, model }: PassTarget, of: string): Promise<WeightStatistics> {
-    return this.passes.request('mase/weightStatistics', { path, model, of });
+    return this.passes.weightStatistics({ path, model, of });
   }
 
   /** Does a file have known problems? */
   async hasErrors(path: string): Promise<boolean> {
-    const problems = await this.passes.request<Problem[]>('mase/problems', { path });
+    const problems = await this.passes.problems({ path });
     return problems.some(({ severity }) => severity === 'error');
   }
 

@@ -1,6 +1,6 @@
 /** The colour of a box shows the family of its operator, its cost, its number format, or its error. */
 import { scaled } from '../figures';
-import { Value } from '../records';
+import { Value } from 'mase-client/records';
 import { Graph } from './messages';
 import { Box } from './tree';
 import { sqnrText } from './texts';

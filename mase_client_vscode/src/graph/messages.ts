@@ -1,33 +1,8 @@
 /** The messages between the extension and the graph's page. */
-import { Graph as Page, WeightStatistics } from '../records';
+import { Graph as Page, GraphColumns, WeightStatistics } from 'mase-client/records';
 
 /** The columns of `mase/graph` that the page shows, one entry for each operation, in order of execution. */
-export interface Columns {
-  row: number[];
-  name: string[];
-  op: string[];
-  target: string[];
-  mase_op: string[];
-  family: string[];
-  scope: number[];
-  value: number[];
-  flops: (number | null)[];
-  file: number[];
-  line: number[];
-  column: number[];
-  end_line: number[];
-  end_column: number[];
-  inputs: number[][];
-  format: (string | null)[];
-  sqnr: (number | string | null)[];
-  max_error: (number | null)[];
-  note: (string | null)[];
-  saturated: (number | null)[];
-  /** Elements of the parameters of a layer, or of a parameter that is read. */
-  parameters: number[];
-  /** Bytes of the result. */
-  bytes: number[];
-}
+export type Columns = Required<Omit<GraphColumns, 'mase_type' | 'details'>>;
 
 /** What a person chose for all graphs. */
 export interface Choices {
@@ -39,9 +14,8 @@ export interface Choices {
 export const USUAL: Choices = { minimap: true, thick: false };
 
 /** A model's graph. `scope`, `value` and `file` are indices into the lists; `inputs` are rows. */
-export interface Graph extends Pick<Page, 'path' | 'model' | 'sha256' | 'stale' | 'complete' | 'values' | 'files'> {
+export interface Graph extends Pick<Page, 'path' | 'model' | 'sha256' | 'stale' | 'complete' | 'values' | 'scopes' | 'files'> {
   columns: Columns;
-  scopes: [path: string, type: string][];
   /** The passes on the model, as texts; empty without passes. */
   passes: string[];
 }

@@ -1,5 +1,5 @@
 /** Joins the pages of a graph, each with its own tables, into one. */
-import { Graph as Page, GraphFile, Value } from '../records';
+import { Graph as Page, GraphFile, Value } from 'mase-client/records';
 import { Columns, Graph } from './messages';
 
 /** A request of `mase/graph`. */
@@ -8,9 +8,8 @@ export const COLUMNS: (keyof Columns)[] = [
 ];
 
 /** An answer of `mase/graph`. `next`: the start of the next page. */
-export interface GraphPage extends Omit<Page, 'columns' | 'scopes'> {
+export interface GraphPage extends Page {
   columns: Columns;
-  scopes: [path: string, type: string][];
 }
 
 /** Are two pages of the same trace? */

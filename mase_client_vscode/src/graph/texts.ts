@@ -1,5 +1,5 @@
 /** Shapes and figures as texts, in the form of the hints and hovers. */
-import { Value } from '../records';
+import { Value } from 'mase-client/records';
 import { Graph } from './messages';
 
 /** Maximum number of members of a tuple or a dict in a text. */

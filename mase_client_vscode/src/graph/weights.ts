@@ -1,6 +1,6 @@
 /** The weights of a box as texts: which it has, their figures, and the intervals of a histogram. */
 import { exact, share, significant } from '../figures';
-import { ParameterStatistics } from '../records';
+import { ParameterStatistics } from 'mase-client/records';
 import { Graph } from './messages';
 import { counted } from './texts';
 import { Box } from './tree';

@@ -1,7 +1,7 @@
 /** The extension's requests about inputs. */
 import { PassApi } from '../passes/api';
 import { PassTarget } from '../protocol';
-import { InputComparison, InputTrial, Inputs } from '../records';
+import { InputComparison, InputTrial, Inputs } from 'mase-client/records';
 import { Server } from '../server';
 import { Said } from './messages';
 
@@ -13,7 +13,7 @@ export class InputsApi {
   }
 
   async known({ path, model }: PassTarget): Promise<Inputs> {
-    const every = await this.passes.request<Inputs[]>('mase/inputs', { path });
+    const every = await this.passes.inputs({ path });
     const own = every.find((each) => each.model === model);
     if (own === undefined) throw new Error(`${model} is no longer shown: wait until it is traced.`);
     return own;
@@ -21,11 +21,11 @@ export class InputsApi {
 
   /** Try a set, or a set with other texts if some are given. */
   tried({ path, model }: PassTarget, set: string, said?: Said): Promise<InputTrial> {
-    return this.passes.request('mase/tryInputs', { path, model, set, ...said });
+    return this.passes.tryInputs({ path, model, set, ...said });
   }
 
   compared({ path, model }: PassTarget, sets: [string, string]): Promise<InputComparison> {
-    return this.passes.request('mase/compareInputs', { path, model, sets });
+    return this.passes.compareInputs({ path, model, sets });
   }
 
   /** Write a set as a comment; '' removes its comment. */

@@ -2,7 +2,7 @@
 import { Disposable, EventEmitter, QuickPickItem, TextDocumentContentProvider, Uri, commands, window, workspace } from 'vscode';
 import { guarded } from '../errors';
 import { PassTarget } from '../protocol';
-import { InputComparison, Inputs } from '../records';
+import { InputComparison, Inputs } from 'mase-client/records';
 import { Server } from '../server';
 import { Panels } from '../webview/panels';
 import { InputsApi } from './api';

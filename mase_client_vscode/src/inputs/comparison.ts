@@ -1,5 +1,5 @@
 /** Two sets of inputs side by side, as two texts; VS Code marks the lines that differ. */
-import { InputComparison, InputRow } from '../records';
+import { InputComparison, InputRow } from 'mase-client/records';
 import { alternatives, figures, nameOf, sizes } from './texts';
 
 type Side = 'before' | 'after';

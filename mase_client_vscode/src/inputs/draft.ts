@@ -1,5 +1,5 @@
 /** The texts that the user typed into the form, and which of them a comment needs. */
-import { InputField, InputForm, InputTrial } from '../records';
+import { InputField, InputForm, InputTrial } from 'mase-client/records';
 import { Said } from './messages';
 
 /** Sources of a call that a comment must repeat: another comment, or an assumption. */

@@ -1,5 +1,5 @@
 /** The messages between the form for inputs and the extension. */
-import { InputTrial } from '../records';
+import { InputTrial } from 'mase-client/records';
 import { Kept } from '../webview/kept';
 
 /** The texts of the fields. `arguments` is missing if the call is found automatically. */

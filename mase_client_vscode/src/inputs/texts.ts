@@ -1,6 +1,6 @@
 /** Values and figures as texts, with sizes as numbers, because sets differ in them. */
 import { exact, inBytes, scaled } from '../figures';
-import { InputFigures, InputTrial, Value } from '../records';
+import { InputFigures, InputTrial, Value } from 'mase-client/records';
 
 /** `f32[8, 3, 224, 224]`, `(f32[2], f32[2])`. */
 export function sizes(value: Value | undefined): string {

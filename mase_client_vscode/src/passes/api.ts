@@ -4,23 +4,19 @@ import { ExecuteCommandRequest } from 'vscode-languageclient/node';
 import { pythonEditor } from '../active';
 import { CELL } from '../notebooks';
 import { PassTarget } from '../protocol';
-import { ComparedGraphs, ModelChoice, Pass, Pipeline } from '../records';
+import { Methods } from 'mase-client/methods';
+import { ComparedGraphs, ModelChoice } from 'mase-client/records';
 import { Server } from '../server';
 import { Check } from './inputs';
 
-export class PassApi {
-  constructor(private readonly server: Server) {}
-
-  passes({ path, model, only }: PassTarget): Promise<Pass[]> {
-    return this.request('mase/passes', { path, model, only: only ?? [] });
+/** The methods of the client package, over the language server's protocol, which needs no map around an answer. */
+export class PassApi extends Methods {
+  constructor(private readonly server: Server) {
+    super();
   }
 
-  pipeline({ path, model }: PassTarget): Promise<Pipeline> {
-    return this.request('mase/pipeline', { path, model });
-  }
-
-  setPipeline({ path, model }: PassTarget, steps: string[]): Promise<unknown> {
-    return this.request('mase/setPipeline', { path, model, steps });
+  protected override answer<T>(method: string, params: object): Promise<T> {
+    return this.request(method, params);
   }
 
   check(target: PassTarget, pass: string): Check {

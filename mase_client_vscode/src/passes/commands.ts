@@ -2,7 +2,7 @@
 import { Memento, QuickPickItem, QuickPickItemKind, Uri, ViewColumn, commands, window, workspace } from 'vscode';
 import { guarded, inert, messageOf } from '../errors';
 import { PassTarget } from '../protocol';
-import { AppliedPass, Pass } from '../records';
+import { AppliedPass, Pass } from 'mase-client/records';
 import { Server } from '../server';
 import { SECTION } from '../settings';
 import { PassApi } from './api';
@@ -55,7 +55,7 @@ export class PassCommands {
   }
 
   private async apply(target: PassTarget, given: Given): Promise<void> {
-    const passes = await this.api.passes(target);
+    const passes = await this.api.passes({ path: target.path, model: target.model, only: target.only ?? [] });
     const pass = given.pass === undefined ? await choose(passes, target) : passes.find(({ name }) => name === given.pass);
     if (pass === undefined) {
       if (given.pass !== undefined) throw new Error(`There is no pass ${given.pass}.`);
@@ -85,11 +85,11 @@ export class PassCommands {
   }
 
   private async pipeline(target: PassTarget): Promise<void> {
-    const { steps = [], undone = [] } = await this.api.pipeline(target);
+    const { steps = [], undone = [] } = await this.api.pipeline({ path: target.path, model: target.model });
     const listed = steps.map((label, index) => ({
       label: `${index + 1}. ${label}`,
       description: 'remove this one',
-      run: () => this.api.setPipeline(target, steps.filter((_, other) => other !== index)),
+      run: () => this.api.setPipeline({ path: target.path, model: target.model, steps: steps.filter((_, other) => other !== index) }),
     }));
     const command = (label: string, name: string) => ({ label, run: () => commands.executeCommand(name, target) });
     const some = steps.length > 0;

@@ -1,6 +1,6 @@
 /** The form of a pass: Enter applies it as shown; every argument can be changed before. */
 import { QuickPickItem, QuickPickItemKind, window } from 'vscode';
-import { Pass, PassArgument } from '../records';
+import { Pass, PassArgument } from 'mase-client/records';
 import { Check, ask } from './inputs';
 import { Values, asked, further, missing, shown, summary } from './values';
 

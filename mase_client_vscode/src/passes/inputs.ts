@@ -1,7 +1,7 @@
 /** Asks for the value of one argument. */
 import { QuickPickItem, window } from 'vscode';
 import { inert } from '../errors';
-import { CheckedArgument, PassArgument } from '../records';
+import { CheckedArgument, PassArgument } from 'mase-client/records';
 import { Given, text } from './values';
 
 /** The server's answer about a text: its value, or why it does not fit. */

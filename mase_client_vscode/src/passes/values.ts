@@ -1,5 +1,5 @@
 /** The user's arguments of a pass: the typed texts, and the values that the server read from them. */
-import { Pass, PassArgument } from '../records';
+import { Pass, PassArgument } from 'mase-client/records';
 
 export interface Given {
   text: string;

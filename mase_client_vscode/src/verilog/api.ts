@@ -2,7 +2,7 @@
 import { PassApi } from '../passes/api';
 import { Check } from '../passes/inputs';
 import { Build, PassTarget } from '../protocol';
-import { BuildForm, Counterpart, EmissionHead, ShownEmission, SimulationReport, Verilog } from '../records';
+import { BuildForm, Counterpart, EmissionHead, ShownEmission, SimulationReport, Verilog } from 'mase-client/records';
 import { Server } from '../server';
 
 export class VerilogApi {
@@ -13,7 +13,7 @@ export class VerilogApi {
   }
 
   known({ path, model }: PassTarget): Promise<Verilog> {
-    return this.passes.request('mase/verilog', { path, model });
+    return this.passes.verilog({ path, model });
   }
 
   form({ path, model }: PassTarget): Promise<BuildForm> {

@@ -6,7 +6,7 @@ import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
 import { goTo, presentPlace } from '../places';
 import { Build, HARDWARE, PassTarget } from '../protocol';
-import { BuildForm } from '../records';
+import { BuildForm } from 'mase-client/records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 import { close, reveal, showBeside } from './documents';

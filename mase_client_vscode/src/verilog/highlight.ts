@@ -1,7 +1,7 @@
 /** Highlights corresponding lines on both sides: the Python at the cursor, and its hardware instances. */
 import { Disposable, OverviewRulerLane, Range, TextEditor, TextEditorRevealType, ThemeColor, Uri, window, workspace } from 'vscode';
 import { HARDWARE } from '../protocol';
-import { Counterpart } from '../records';
+import { Counterpart } from 'mase-client/records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 

@@ -1,15 +1,15 @@
 """The types of the API's answers. `mase/info` sends them as JSON schemas, and the Python clients return them.
 
-Each type is declared once, here, and tests check every answer against it. A version may add keys; it never removes or
-changes one. Standard library only, because clients load it. A `value` has the form that `snapshot` describes: a tensor
-is [type, shape, symbols].
+Each type is declared once, here, and tests check every answer against it. A version may add keys; it removes one only
+as `records.Life` says. Standard library only, because clients load it.
 """
 
-from mase_server.protocol import records
 from mase_server.protocol.answers.files import (
     Closed,
+    ErrorMap,
     File,
     FileStatus,
+    GraphEvent,
     Info,
     InputComparison,
     InputField,
@@ -21,6 +21,8 @@ from mase_server.protocol.answers.files import (
     InputTrial,
     Method,
     Problem,
+    ProblemsEvent,
+    ProgressEvent,
     Restarted,
     Root,
     Session,
@@ -29,7 +31,9 @@ from mase_server.protocol.answers.files import (
     Subscription,
     Timing,
     Unsubscribed,
+    VerilogEvent,
     Worker,
+    WorkerEvent,
 )
 from mase_server.protocol.answers.models import (
     ArrayPart,
@@ -48,6 +52,7 @@ from mase_server.protocol.answers.models import (
     EmissionHead,
     Graph,
     GraphBreak,
+    GraphColumns,
     GraphFile,
     Model,
     ModelFacts,
@@ -78,24 +83,6 @@ from mase_server.protocol.answers.models import (
     WeightStatistics,
 )
 
-#: Records whose keys the JSON schemas do not promise, because they are what the two halves tell each other.
-OPEN: frozenset[type] = frozenset(
-    {
-        records.Accuracy,
-        records.AppliedStep,
-        records.Fix,
-        records.FirstMismatch,
-        records.MissingHardware,
-        records.ModelComment,
-        records.NodeDetails,
-        records.Operation,
-        records.Related,
-        records.Summary,
-        records.Totals,
-        GraphFile,
-    }
-)
-
 __all__ = [
     "OPEN",
     "ArrayPart",
@@ -113,10 +100,13 @@ __all__ = [
     "Drawing",
     "Emission",
     "EmissionHead",
+    "ErrorMap",
     "File",
     "FileStatus",
     "Graph",
     "GraphBreak",
+    "GraphColumns",
+    "GraphEvent",
     "GraphFile",
     "Info",
     "InputComparison",
@@ -142,6 +132,8 @@ __all__ = [
     "Place",
     "PlaceValue",
     "Problem",
+    "ProblemsEvent",
+    "ProgressEvent",
     "Recompile",
     "Restarted",
     "Root",
@@ -162,7 +154,9 @@ __all__ = [
     "Transform",
     "Unsubscribed",
     "Verilog",
+    "VerilogEvent",
     "WeightStatistics",
     "Weights",
     "Worker",
+    "WorkerEvent",
 ]

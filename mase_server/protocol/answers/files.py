@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from mase_server.protocol.records import ProblemRecord, UnshownModel, Value
+from mase_server.protocol.codes import ErrorCode
+from mase_server.protocol.records import Plain, ProblemRecord, UnshownModel, Value
 
 #: A JSON schema.
 Schema = dict[str, Any]
@@ -17,7 +19,13 @@ TraceState = Literal["queued", "starting", "tracing", EndState]
 
 
 class TraceStatus(TypedDict):
-    """The state of one trace; see `daemon.status.Status`."""
+    """The state of one trace of one text of a file. A trace has exactly one end state.
+
+    sha256: of the requested text.  shown_sha256: of the text whose shapes are shown; stale: is that an older one?
+    live: does a process still hold the graphs?  seconds: since the trace was requested.  generation: counts the
+    requested texts.  message: one sentence for people.  models: the newest text's models that are shown; unshown:
+    those that are not.  unsaved: is what is shown, or is being traced, of a text that is not saved?
+    """
 
     state: Annotated[str, TraceState]
     generation: int
@@ -42,7 +50,7 @@ class FileStatus(TypedDict, total=False):
     """The same; empty before the first trace begins."""
 
     path: str
-    state: str
+    state: Annotated[str, TraceState]
     generation: int
     sha256: str
     shown_sha256: str | None
@@ -72,7 +80,7 @@ class Closed(TypedDict):
 
 
 class Problem(ProblemRecord):
-    """A diagnostic; see `snapshot.Problem`."""
+    """A diagnostic. code: one of those that the reference lists.  fixes: edits that mend it."""
 
 
 class Inputs(TypedDict):
@@ -188,19 +196,24 @@ class InputComparison(TypedDict):
 
 
 class Method(TypedDict):
-    """One function of the API. params, result: JSON schemas."""
+    """One function of the API. params, result: JSON schemas.
+
+    since: the first version that has it.  until: the first version that may lack it, None while none is planned.
+    """
 
     name: str
     since: str
+    until: str | None
     description: str
     params: Schema
     result: Schema
 
 
 class Info(TypedDict):
-    """The daemon. files: the traced ones."""
+    """The daemon. files: the traced ones.  protocols: the versions of the API that it speaks."""
 
     name: str
+    protocols: list[int]
     version: str
     pid: int
     files: list[str]
@@ -268,20 +281,123 @@ class Statistics(Counted):
     workers: int
 
 
-class Session(TypedDict):
-    """The form in which a connection receives errors."""
+#: What a client can subscribe to.
+Topic = Literal["graph", "problems", "worker", "progress", "verilog"]
+#: The forms of errors: a map, or [0, "code: message"] for clients that know only a number and a text.
+ErrorForm = Literal["map", "pair"]
 
-    errors: str
+#: The forms of events: notifications `mase/event`, or autocommands `User MaseEvent` of Neovim with the event as `data`.
+EventForm = Literal["notification", "autocommand"]
+
+
+class ErrorMap(TypedDict):
+    """An error as clients are told of it. data: plain values that explain it."""
+
+    code: Annotated[str, ErrorCode]
+    message: str
+    data: NotRequired[Mapping[str, Plain]]
+
+
+class Session(TypedDict):
+    """How a connection is talked to: the forms of its errors and events, and the version of the API."""
+
+    errors: Annotated[str, ErrorForm]
+    events: Annotated[str, EventForm]
+    protocol: int
 
 
 class Subscription(TypedDict):
     """The number of a subscription."""
 
     subscription: int
-    topics: list[str]
+    topics: list[Annotated[str, Topic]]
 
 
 class Unsubscribed(TypedDict):
     """ended: was there such a subscription?"""
 
     ended: bool
+
+
+class Authenticated(TypedDict):
+    """The token is right."""
+
+    authenticated: Literal[True]
+
+
+class Cancelled(TypedDict):
+    """cancelled: was the request still running?"""
+
+    cancelled: bool
+
+
+#: Requests that every connection answers by itself: parameters, the type of the answer, and what they do.
+CONNECTION: dict[str, tuple[dict[str, type], type, str]] = {
+    "mase/authenticate": ({"token": str}, Authenticated, "Send the daemon's token, first of all, on TCP."),
+    "mase/cancel": ({"id": int}, Cancelled, "Cancel the request with this id; it then ends with `cancelled`."),
+}
+
+
+# News for who subscribed.
+
+
+class EventHead(TypedDict):
+    """One event about a file. subscriptions: the numbers of those that it belongs to.  coalesced: it stands for several
+    of which a client that reads slowly gets only the newest."""
+
+    path: str
+    subscriptions: list[int]
+    coalesced: NotRequired[bool]
+
+
+class GraphEvent(EventHead):
+    """The shapes of a file changed. sha256: of the text that they belong to, "" if nothing is shown.  complete: did the
+    trace end?"""
+
+    topic: Literal["graph"]
+    sha256: str
+    stale: bool
+    models: list[str]
+    complete: bool
+
+
+class ProblemsEvent(EventHead):
+    """The problems of a file changed; how many there are of each severity."""
+
+    topic: Literal["problems"]
+    error: int
+    warning: int
+    information: int
+
+
+class WorkerEvent(EventHead, TraceStatus):
+    """A trace entered a state, or the process that holds its graphs ended."""
+
+    topic: Literal["worker"]
+
+
+class ProgressEvent(EventHead):
+    """A trace, passes or hardware go on. model: "" for a trace.  message: one line, "" at the end.  fraction: the part
+    that is done, 0 to 1, None if unknown."""
+
+    topic: Literal["progress"]
+    model: str
+    of: Literal["trace", "passes", "verilog"]
+    message: str
+    fraction: float | None
+    ended: bool
+
+
+class VerilogEvent(EventHead):
+    """The hardware of a model changed: ask `mase/verilog`."""
+
+    topic: Literal["verilog"]
+    model: str
+
+
+#: What each notification of the server holds. An event's type is told by its topic.
+NOTIFICATIONS: dict[str, tuple[type, ...]] = {
+    "mase/event": (GraphEvent, ProblemsEvent, WorkerEvent, ProgressEvent, VerilogEvent),
+    "mase/error": (ErrorMap,),
+    "mase/dropped": (ErrorMap,),
+}

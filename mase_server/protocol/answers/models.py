@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from mase_server.protocol import records
 from mase_server.protocol.answers.files import Problem, Status
@@ -192,7 +192,7 @@ PassKind = Literal["analysis", "transform"]
 
 
 class PassArgument(TypedDict):
-    """An argument of a pass; see `arguments.Argument`."""
+    """An argument of a pass. choices: the words of a choice.  minimum, maximum: None where there is none."""
 
     name: str
     kind: Annotated[str, ArgumentKind]
@@ -205,7 +205,9 @@ class PassArgument(TypedDict):
 
 
 class Pass(TypedDict):
-    """A pass; see `passes.declaration.Pass`."""
+    """A pass. selects: does it take a part of the graph?  menu: would it change something there?  source: "mase", or
+    the file of the workspace that declares it.  help: what it does.  needs: what it lacks here, in words.  others:
+    the kind of further arguments by name, None if it takes none."""
 
     name: str
     title: str
@@ -357,7 +359,9 @@ class Compiled(TypedDict):
 
 
 class Build(BuildRecord):
-    """Parameters of an emission; see `building.Build`."""
+    """Parameters of an emission. precision, data: number formats of the weights and of the data, "" for the default.
+    multipliers: a budget of them; interval: of cycles from one sample to the next; both None for none.  scope: the
+    module to build, "" for the whole model."""
 
 
 class EmissionHead(records.EmissionHead):
@@ -392,7 +396,7 @@ class Simulation(SimulationFacts):
 class Node(TypedDict):
     """A node of a graph: its operation, its place, and the results of passes and hardware.
 
-    scope: [module path, type].  details: a map of `snapshot.NODE_BLOB`.  sqnr: in dB, "inf" if nothing differs.
+    scope: [module path, type].  sqnr: in dB, "inf" if nothing differs.
     """
 
     index: int
@@ -420,6 +424,10 @@ class Node(TypedDict):
     hardware: list[Operation]
 
 
+#: What holds a value at a place.
+SiteKind = Literal["parameter", "binding", "return", "expression"]
+
+
 class PlaceValue(TypedDict):
     """A value seen at a place. original: the value without passes, if they change it.  scopes: [path, type] each."""
 
@@ -432,7 +440,7 @@ class PlaceValue(TypedDict):
 
 
 class Place(TypedDict):
-    """A place in a source file that held values. kind: one of `snapshot.KINDS`."""
+    """A place in a source file that held values."""
 
     path: str
     sha256: str
@@ -442,7 +450,7 @@ class Place(TypedDict):
     end_line: int
     end_column: int
     name: str
-    kind: str
+    kind: Annotated[str, SiteKind]
     function: str
     values: list[PlaceValue]
 
@@ -464,7 +472,7 @@ class Site(TypedDict):
     end_line: int
     end_column: int
     name: str
-    kind: str
+    kind: Annotated[str, SiteKind]
     function: str
     values: list[SiteValue]
 
@@ -486,15 +494,49 @@ class GraphFile(TypedDict):
     library: bool
 
 
+class GraphColumns(TypedDict, total=False):
+    """The columns that were asked for; a row of each tells of one operation.
+
+    row: its number; inputs: the numbers of the operations that it reads.  value, scope, file: indices into the tables
+    of a `Graph`, -1 for none.  details: what a hover shows.  format .. saturated: results of passes.  parameters: how
+    many elements the parameters of a layer, or of a parameter that it reads, have.  bytes: of its result.
+    """
+
+    row: list[int]
+    name: list[str]
+    op: list[str]
+    target: list[str]
+    mase_op: list[str]
+    mase_type: list[str]
+    family: list[str]
+    scope: list[int]
+    value: list[int]
+    flops: list[int | None]
+    file: list[int]
+    line: list[int]
+    column: list[int]
+    end_line: list[int]
+    end_column: list[int]
+    inputs: list[list[int]]
+    details: list[NodeDetails]
+    format: list[str | None]
+    sqnr: list[float | str | None]
+    max_error: list[float | None]
+    note: list[str | None]
+    saturated: list[float | None]
+    parameters: list[int]
+    bytes: list[int]
+
+
 class Graph(ModelTrace):
     """A graph as columns. values, scopes ([path, type]), files: the tables that columns of these names index."""
 
     total: int
     start: int
     next: int | None
-    columns: dict[str, list[Any]]
+    columns: GraphColumns
     values: list[Value]
-    scopes: list[list[str]]
+    scopes: Annotated[list[list[str]], "[module path, type] each", list[tuple[str, str]]]
     files: list[GraphFile]
 
 
@@ -515,7 +557,7 @@ class TracedSite(TypedDict):
     end_line: int
     end_column: int
     name: str
-    kind: str
+    kind: Annotated[str, SiteKind]
     function: str
     values: list[TracedValue]
 

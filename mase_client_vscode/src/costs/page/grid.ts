@@ -2,7 +2,7 @@
 import { element } from '../../webview/page/elements';
 import { Column, NAME, textOf } from '../columns';
 import { share } from '../../figures';
-import { CostRow } from '../../records';
+import { CostRow } from 'mase-client/records';
 import { Shown, Sort } from '../tree';
 
 /** Height of a row in pixels, the same as in costs.css. */

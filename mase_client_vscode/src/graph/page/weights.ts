@@ -1,6 +1,6 @@
 /** The weights of a box, below the drawing: a histogram and figures of each parameter, or why there are none. */
 import { element, svg } from '../../webview/page/elements';
-import { ParameterStatistics, WeightStatistics } from '../../records';
+import { ParameterStatistics, WeightStatistics } from 'mase-client/records';
 import { counted } from '../texts';
 import { figuresOf, intervalOf, reasonOf } from '../weights';
 import { significant } from '../../figures';

@@ -1,5 +1,5 @@
 /** The form: its content, the server's checks, and the user's actions. */
-import { InputForm, InputTrial } from '../../records';
+import { InputForm, InputTrial } from 'mase-client/records';
 import { Host } from '../../webview/page/host';
 import { misnamed, missing, said, textOf, textsOf, Texts } from '../draft';
 import { FromPage, KeptForm, Sets, ToPage } from '../messages';

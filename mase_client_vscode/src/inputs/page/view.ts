@@ -1,5 +1,5 @@
 /** The layout of the form. Every control is reached with the tab key; errors are shown at their fields. */
-import { InputField, InputForm, InputProblem, InputTrial } from '../../records';
+import { InputField, InputForm, InputProblem, InputTrial } from 'mase-client/records';
 import { element } from '../../webview/page/elements';
 import { Sets } from '../messages';
 import { Texts } from '../draft';
