@@ -18,6 +18,7 @@ from mase_server.daemon.api_costs import row_ids
 from mase_server.daemon.api_graphs import rows_of
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.slots import Slices
+from mase_server.daemon.unsaved import EDITOR
 from mase_server.lsp import verilog_commands
 from mase_server.lsp.assumptions import on_lines
 from mase_server.lsp.calls import answers_for_argument, as_map, ask_person, call_api, call_api_with, model_of
@@ -443,9 +444,11 @@ class Tools:
         await self.follow()
 
     async def follow(self) -> None:
-        """Register for the present folders."""
+        """Register for the present folders, and for those of open files that are in none of them."""
         if self._listening is not None:
-            await self._listening.register(self._server.folders.paths(), "editor")
+            own = [each.folder for each in self._server.daemon.files() if EDITOR in each.openers]
+            folders = dict.fromkeys((*self._server.folders.paths(), *own))
+            await self._listening.register(list(folders), "editor")
 
     async def stop(self) -> None:
         """End every connection."""

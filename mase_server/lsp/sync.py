@@ -34,6 +34,8 @@ async def follow_opened_document(ls: Server, document: Document) -> None:
         document.asked.set()
         ls.live.opened(document)
         ls.spawn(ls.folders.ask_for_trust(path))
+        if ls.tools is not None and ls.folders.folder_of(path) not in ls.folders.paths():
+            ls.spawn(ls.tools.follow())
 
 
 async def did_change(ls: Server, params: lsp.DidChangeTextDocumentParams) -> None:

@@ -50,6 +50,25 @@ vim.cmd("edit " .. vim.fn.fnameescape(source))
 until_("a diagnostic", function() return #vim.diagnostic.get(0) > 0 end)
 told.diagnostics = vim.tbl_map(function(each) return { each.lnum + 1, each.col, each.message } end, vim.diagnostic.get(0))
 
+-- What the statusline shows of the trace.
+local function status_ends(state)
+  local shown = vim.api.nvim_eval_statusline(vim.o.statusline, {}).str
+  if not shown:find(state, 1, true) then return false end
+  told.statuslines = told.statuslines or {}
+  table.insert(told.statuslines, shown:match("MASE: %S+"))
+  return true
+end
+until_("a failed trace in the statusline", function() return status_ends("MASE: failed") end)
+
+local events = vim.fn.exists(":MaseEvents") == 2 and {} or nil
+if events then
+  vim.cmd("MaseEvents")
+  vim.api.nvim_create_autocmd("User", {
+    pattern = "MaseEvent",
+    callback = function(args) table.insert(events, args.data) end,
+  })
+end
+
 find("hidden")
 vim.lsp.buf.hover()
 until_("a hover", function() return floating() ~= nil end)
@@ -68,6 +87,15 @@ until_("the fix", function() return vim.bo.modified end)
 told.fixed = vim.api.nvim_buf_get_lines(0, 8, 9, true)[1]
 vim.cmd("write")
 until_("no diagnostic", function() return #vim.diagnostic.get(0) == 0 end)
+until_("a finished trace in the statusline", function() return status_ends("MASE: ready") end)
+if events then
+  until_("events", function()
+    local topics = {}
+    for _, event in ipairs(events) do topics[event.topic .. tostring(event.error)] = true end
+    return topics["graphnil"] and topics["problems0"]
+  end)
+  told.events, told.messages = events, vim.fn.execute("messages")
+end
 
 local function has(list, text)
   return function() return vim.inspect(list()):find(text, 1, true) ~= nil end

@@ -55,12 +55,13 @@ def documented(heading: str) -> str:
     return re.search(r"```\w+\n(.*?)```", part, re.DOTALL)[1]
 
 
-async def session(folder: Path, *, config: str, heading: str, command: list[str]) -> Session:
-    """Run an editor. command: with {config} and {script} where those files go; config: the name of the former."""
+async def session(folder: Path, *, config: str, headings: tuple[str, ...], command: list[str]) -> Session:
+    """Run an editor. command: with {config} and {here} where those files go; config: the name of the former; headings:
+    of the page's blocks that it has."""
     work = folder / "work"
     work.mkdir()
     (work / "net.py").write_text(NET)
-    (folder / config).write_text(documented(heading))
+    (folder / config).write_text("\n".join(map(documented, headings)))
     environment = _environment(folder, work)
     await _run(["mase-server", "trust", str(work)], environment)
     await _run([each.format(config=folder / config, here=HERE) for each in command], environment)

@@ -36,10 +36,10 @@ def as_recorded(version, name, capabilities):
         assert capabilities == recorded["capabilities"]
 
 
-async def in_neovim(folder, *, newest, heading, record):
+async def in_neovim(folder, *, newest, headings, record):
     script = ["-c", "luafile {here}/neovim_session.lua", "-c", "cquit"]
     command = [neovim(newest=newest), "--headless", "--clean", "-u", "{config}", *script]
-    found = await session(folder, config="init.lua", heading=heading, command=command)
+    found = await session(folder, config="init.lua", headings=headings, command=command)
     told = found.told
     assert told["diagnostics"] == [[13, 15, MISTAKE]]
     assert "f32[B, 32]" in told["hover"]
@@ -48,18 +48,25 @@ async def in_neovim(folder, *, newest, heading, record):
     [[line, lens]] = told["lenses"]
     assert (line, "709 parameters" in lens) == (5, True)
     assert told["pipeline"] == ["quantize(default='fixed(8,4)')"]
+    assert told["statuslines"] == ["MASE: failed", "MASE: ready"]
     version = "{major}.{minor}.{patch}".format_map(told["version"])
     as_recorded(version, record, found.capabilities)
     return told
 
 
 async def test_neovim_without_inlay_hints_shows_all_else(tmp_path):
-    await in_neovim(tmp_path, newest=False, heading="0.7 to 0.10", record="neovim_0_7.json")
+    await in_neovim(tmp_path, newest=False, headings=("0.7 to 0.10", "A statusline"), record="neovim_0_7.json")
 
 
 async def test_neovim_with_inlay_hints(tmp_path):
-    told = await in_neovim(tmp_path, newest=True, heading="0.11 and newer", record="neovim_0_11.json")
+    told = await in_neovim(
+        tmp_path, newest=True, headings=("0.11 and newer", "A statusline", "Events"), record="neovim_0_11.json"
+    )
     assert told["encoding"] == "utf-32"
+    assert {event["topic"] for event in told["events"]} == {"graph", "problems"}
+    assert {Path(event["path"]).name for event in told["events"]} == {"net.py"}
+    assert [event["error"] for event in told["events"] if event["topic"] == "problems"][-1] == 0
+    assert re.search(r"net\.py: 0 errors", told["messages"])
     assert [(row, column(row, at), label) for row, at, label in told["hints"]] == HINTS
 
 
@@ -72,7 +79,7 @@ def has_eglot():
 @pytest.mark.skipif(not has_eglot(), reason="needs Emacs with Eglot")
 async def test_emacs(tmp_path):
     command = ["emacs", "--batch", "-f", "package-activate-all", "-l", "{config}", "-l", "{here}/emacs_session.el"]
-    found = await session(tmp_path, config="init.el", heading="Emacs", command=command)
+    found = await session(tmp_path, config="init.el", headings=("Emacs",), command=command)
     told = found.told
     assert "problem" not in told, told["problem"]
     [[line, text]] = told["diagnostics"]

@@ -328,7 +328,8 @@ def test_an_editor_and_a_server_are_attached_to_one_workspace(project, serving):
     assert rpc(project, "--where").strip() == address
 
 
-def test_an_editors_server_answers_tools_too(project):
+@pytest.mark.parametrize("rooted", [True, False])
+def test_an_editors_server_answers_tools_too(project, rooted):
     command = [sys.executable, "-m", "mase_server", "lsp", "--trust"]
     editor = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -345,7 +346,8 @@ def test_an_editors_server_answers_tools_too(project):
         return json.loads(editor.stdout.read(size))
 
     folder = {"uri": project.as_uri(), "name": "project"}
-    initialize = {"processId": os.getpid(), "capabilities": {}, "rootUri": folder["uri"], "workspaceFolders": [folder]}
+    initialize = {"processId": os.getpid(), "capabilities": {}}
+    initialize |= {"rootUri": folder["uri"], "workspaceFolders": [folder]} if rooted else {"rootUri": None}
     try:
         say({"id": 1, "method": "initialize", "params": initialize})
         assert hear()["id"] == 1
