@@ -1,5 +1,5 @@
-"""Drawings of a graph: an SVG with a box for each scope, colours for families of operators and shapes on the edges, and
-an HTML table of its operations.
+"""Drawings of a graph: an SVG with a box for each scope, colours for families of operators and shapes on the edges; a
+table of its operations, as HTML and as text; and its modules as a tree of text.
 
 A scope is a contiguous run of nodes, so a module that is called twice is drawn twice and boxes have no cycles. Folding
 is CSS (`:has`), without a script.
@@ -278,7 +278,7 @@ def _edge_path(line: Line, x: float, y: float) -> str:
     return f"M{x0:.0f} {start:.0f}V{bend:.0f}{curve}V{end:.0f}"
 
 
-# A graph as an HTML table, for notebooks. User-defined names are escaped.
+# A graph as a table and as a tree, for notebooks and terminals. User-defined names are escaped.
 
 #: The most nodes that are shown; the rest are counted.
 MOST_ROWS = 500
@@ -286,17 +286,61 @@ _HEAD = ("layer", "operator", "result", "format", "parameters", "FLOPs")
 _NUMBERS = frozenset({"parameters", "FLOPs"})
 
 
-def graph_html_table(graph: MaseGraph) -> str:
+class _Table:
     """A row for each node that computes: its path or name, MASE's operator, its result and its cost."""
-    nodes = [node for node in graph.nodes if node.op.startswith("call")]
-    rows = list(_html_rows(graph, nodes[:MOST_ROWS]))
-    used = [index for index, name in enumerate(_HEAD) if name != "format" or any(row[index] for row in rows)]
-    name = type(graph.root).__name__
-    parts = [f"<b>{escape_markup(name)}</b>: {escape_markup(_summarize_graph(graph, len(nodes)))}", "<table><thead>"]
-    parts.append(_html_row("th", used, _HEAD) + "</thead><tbody>")
-    parts += [_html_row("td", used, row) for row in rows]
-    left = f"<p>… and {len(nodes) - MOST_ROWS:,} more nodes</p>" if len(nodes) > MOST_ROWS else ""
+
+    def __init__(self, graph: MaseGraph) -> None:
+        nodes = [node for node in graph.nodes if node.op.startswith("call")]
+        self.name, self.summary = type(graph.root).__name__, _summarize_graph(graph, len(nodes))
+        self.rows = list(_table_rows(graph, nodes[:MOST_ROWS]))
+        self.left = f"… and {len(nodes) - MOST_ROWS:,} more nodes" if len(nodes) > MOST_ROWS else ""
+        self.used = [n for n, name in enumerate(_HEAD) if name != "format" or any(row[n] for row in self.rows)]
+
+
+def graph_html_table(graph: MaseGraph) -> str:
+    """The operations as HTML."""
+    table = _Table(graph)
+    parts = [f"<b>{escape_markup(table.name)}</b>: {escape_markup(table.summary)}", "<table><thead>"]
+    parts.append(_html_row("th", table.used, _HEAD) + "</thead><tbody>")
+    parts += [_html_row("td", table.used, row) for row in table.rows]
+    left = f"<p>{table.left}</p>" if table.left else ""
     return f"<div>{''.join(parts)}</tbody></table>{left}</div>"
+
+
+def graph_text_table(graph: MaseGraph) -> str:
+    """The operations as text, in columns."""
+    table = _Table(graph)
+    lines = [[reveal(row[n]) for n in table.used] for row in (_HEAD, *table.rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numbers = [_HEAD[n] in _NUMBERS for n in table.used]
+    aligned = [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, numbers, strict=True)
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([reveal(f"{table.name}: {table.summary}"), *aligned, *filter(None, [table.left])])
+
+
+def graph_text_tree(graph: MaseGraph) -> str:
+    """The operations as text, each with its result below the modules that it belongs to."""
+    nodes = [node for node in graph.nodes if node.op.startswith("call")]
+    paths, kinds, facts = _scope_paths(list(graph.fx_graph.nodes)), _recorded_kinds(graph), graph.facts
+    lines, above = [f"{type(graph.root).__name__}: {_summarize_graph(graph, len(nodes))}"], list[str]()
+    for node in nodes[:MOST_ROWS]:
+        path = paths[node].split(".") if paths[node] else []
+        same = next((n for n, pair in enumerate(zip(path, above, strict=False)) if pair[0] != pair[1]), len(path))
+        same = min(same, len(above))
+        for depth in range(same, len(path)):
+            kind = kinds.get(".".join(path[: depth + 1]), "")
+            lines.append(f"{'  ' * (depth + 1)}{path[depth]}{kind and f' ({kind})'}")
+        above = path
+        operator, layer = operator_of(node, graph.module), _layer_path(node).rpartition(".")[2]
+        name = f"{layer} ({operator})" if layer else operator
+        lines.append(f"{'  ' * (len(path) + 1)}{name}: {_fact_text(facts.get(node))}")
+    more = [f"… and {len(nodes) - MOST_ROWS:,} more nodes"] if len(nodes) > MOST_ROWS else []
+    return "\n".join([*map(reveal, lines), *more])
 
 
 def _summarize_graph(graph: MaseGraph, count: int) -> str:
@@ -307,7 +351,7 @@ def _summarize_graph(graph: MaseGraph, count: int) -> str:
     return f"{count_of} · {parameters:,} parameters · {flops:,} FLOPs · {', '.join(inputs) or 'no inputs'}"
 
 
-def _html_rows(graph: MaseGraph, nodes: list[fx.Node]) -> Iterator[tuple[str, ...]]:
+def _table_rows(graph: MaseGraph, nodes: list[fx.Node]) -> Iterator[tuple[str, ...]]:
     facts, costs, formats = graph.facts, graph.costs(), number_formats(graph.fx_graph, graph.module)
     for node in nodes:
         flops = costs[node.name].flops

@@ -122,6 +122,12 @@ class MaseGraph(Recorded):
 
         return graph_html_table(self)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The same as text, which IPython shows in a terminal."""
+        from mase_server.ir.draw import graph_text_table
+
+        printer.text(graph_text_table(self))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> MaseGraph:
         """A graph over copies of the model and its parameters, with metadata of its own; the recording is shared."""
         graph: MaseGraph = object.__new__(type(self))

@@ -11,7 +11,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
-from IPython.display import SVG, display
+from IPython.display import Pretty, display
 
 from mase_server.cli.reports import Report
 from mase_server.jupyter.tracer import NotTraced, Tracer
@@ -19,11 +19,11 @@ from mase_server.lsp.wording import NAMES, has_hint, hint_text, lens_text
 from mase_server.protocol.snapshot import Problem
 from mase_server.visible import escape_markup, reveal_lines
 
-_USAGE = "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell; --graph draws"
-_DRAW = "--graph"
+_USAGE = "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell; --graph draws; --help"
+_DRAW, _HELP = "--graph", "--help"
 #: Aliased because IPython has no annotations.
 _show: Any = display
-_svg: Any = SVG
+_text: Any = Pretty
 
 
 @magics_class
@@ -41,9 +41,12 @@ class MaseMagics(Magics):
 
         %mase net               the layers of a model, with inputs that are found
         %mase net(x)            with inputs of your own
-        %mase --graph net(x)    as a drawing
+        %mase --graph net(x)    as a drawing, in a terminal as a tree of its modules
         %%mase                  runs the cell as usual, and shows its shapes below it
         """
+        if _HELP in line.split():
+            _show(_text(inspect.getdoc(MaseMagics.mase)))
+            return None
         words = [word for word in line.split() if word != _DRAW]
         if cell is not None:
             if words:
@@ -53,7 +56,7 @@ class MaseMagics(Magics):
         if not words:
             raise UsageError(_USAGE)
         graph = self._evaluate_graph(" ".join(words))
-        return _svg(_draw_as_svg(graph)) if _DRAW in line.split() else graph
+        return Drawing(graph) if _DRAW in line.split() else graph
 
     def close(self) -> None:
         """End the daemon started for cells, if there is one."""
@@ -120,10 +123,21 @@ def _bind_forward_arguments(model: Any, args: list[Any], kwargs: dict[str, Any])
         raise UsageError(f"{type(model).__name__} cannot be called so: {error}") from None
 
 
-def _draw_as_svg(graph: Any) -> str:
-    from mase_server.ir.draw import graph_svg
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A graph as a picture in notebooks, and as a tree of its modules in terminals."""
 
-    return str(graph_svg(graph))
+    graph: Any
+
+    def _repr_svg_(self) -> str:
+        from mase_server.ir.draw import graph_svg
+
+        return str(graph_svg(self.graph))
+
+    def __repr__(self) -> str:
+        from mase_server.ir.draw import graph_text_tree
+
+        return str(graph_text_tree(self.graph))
 
 
 # The source that a cell needs from the cells that ran before it, so that a separate process can trace the cell.

@@ -1,7 +1,10 @@
 """`%mase` and `%%mase` in a real kernel: the numbers are eager's, and nothing of a person's becomes markup."""
 
 import os
+import re
 import select
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -36,6 +39,9 @@ CELLS = {
     "odd.add_module('<i>', nn.Linear(2, 2))\n%mase odd(torch.ones(1, 2))",
     "script": "%%mase\n'<script>alert(1)</script>'\ny = nn.Linear(2, 2)(torch.ones(1, 2)) # a < b & c",
     "drawing": "%mase --graph net(torch.ones(2, 8))",
+    "nested": "block = nn.Sequential(nn.ReLU(), nn.Linear(4, 2))\n"
+    "%mase --graph nn.Sequential(nn.Linear(8, 4), block)(torch.ones(1, 8))",
+    "help": "%mase --help",
     "no words": "%mase",
     "a number": "n = 3\n%mase n",
     "another argument": "%mase net(y=1)",
@@ -128,9 +134,61 @@ def test_nothing_of_a_persons_becomes_markup(shown):
     assert "# a < b & c" in text_of(cell)
 
 
-def test_a_drawing_is_svg(shown):
+def plain_of(cell):
+    """The text that a terminal would show in place of what a cell shows."""
+    shown = [output["data"] for output in cell["outputs"] if "data" in output]
+    [data] = [data for data in shown if len(data) > 1 or len(shown) == 1]
+    return data["text/plain"]
+
+
+def test_a_drawing_is_svg_and_in_a_terminal_a_tree(shown):
     [data] = [output["data"] for output in shown["drawing"]["outputs"]]
     assert data["image/svg+xml"].startswith("<svg")
+    summary, *tree = plain_of(shown["drawing"]).splitlines()
+    assert summary.startswith("Net: 3 operations · 195 parameters · ")
+    assert tree == ["  a (linear): f32[2, 16]", "  relu: f32[2, 16]", "  b (linear): f32[2, 3]"]
+    _, *tree = plain_of(shown["nested"]).splitlines()
+    assert tree == [
+        "  0 (linear): f32[1, 4]", "  1 (Sequential)", "    0 (relu): f32[1, 4]", "    1 (linear): f32[1, 2]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["with x", "a graph", "odd"])
+def test_a_terminal_shows_the_cells_of_the_table_as_text(shown, name):
+    summary, *lines = plain_of(shown[name]).splitlines()
+    name_of = ElementTree.fromstring(html_of(shown[name])).find("b")
+    assert summary == f"{name_of.text}{name_of.tail}"
+    rows = rows_of(html_of(shown[name]))
+    assert [re.split(r" {2,}", line) for line in lines] == [[cell for cell in row if cell] for row in rows]
+    assert len({len(line) for line in lines if line.rstrip()[-1].isdigit()}) == 1, "numbers end in one column"
+
+
+@pytest.mark.parametrize("name", ["shapes", "a class", "broken", "script", "no model"])
+def test_a_terminal_shows_the_shapes_of_a_cell_as_text(shown, name):
+    assert plain_of(shown[name]) == text_of(html_of(shown[name]))
+
+
+def test_the_magic_tells_its_forms(shown):
+    told = plain_of(shown["help"])
+    assert told.startswith("Show the layers of a model, or the shapes in a cell.")
+    for form in ("%mase net ", "%mase net(x) ", "%mase --graph net(x) ", "%%mase "):
+        assert form in told
+
+
+def test_ipython_in_a_terminal_shows_tables_and_trees(tmp_path):
+    script = tmp_path / "session.ipy"
+    script.write_text("\n".join(["%load_ext mase_server.jupyter", MODEL, "net = Net()", ""]))
+    homes = {"IPYTHONDIR": str(tmp_path / "ipython"), "HOME": str(tmp_path), "TERM": "dumb"}
+    command = [sys.executable, "-m", "IPython", "--colors=NoColor", "--no-banner", "-i", str(script)]
+    asked = "%mase net(torch.ones(2, 8))\n%mase --graph net(torch.ones(2, 8))\n%mase --help\nexit\n"
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, **homes}
+    )
+    assert "Net: 3 operations · 195 parameters" in done.stdout, done.stderr
+    assert re.search(r"^a +linear +f32\[2, 16\] +144 +512$", done.stdout, re.MULTILINE)
+    assert "\n  a (linear): f32[2, 16]\n  relu: f32[2, 16]\n" in done.stdout
+    assert "%mase net(x)            with inputs of your own" in done.stdout
+    assert "<" not in done.stdout.replace("<module", "")
 
 
 @pytest.mark.parametrize(
