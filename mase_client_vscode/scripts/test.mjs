@@ -9,6 +9,6 @@ const entryPoints = globSync('{tests,client/tests}/*.test.ts').filter(wanted);
 const outdir = `dist/tests-${process.pid}`;
 
 await esbuild.build({ entryPoints, outdir, bundle: true, platform: 'node', format: 'esm', sourcemap: 'inline', outExtension: { '.js': '.mjs' } });
-const { status } = spawnSync(process.execPath, ['--enable-source-maps', '--test', `${outdir}/**/*.mjs`], { stdio: 'inherit' });
+const { status } = spawnSync(process.execPath, ['--enable-source-maps', '--test', '--test-timeout=120000', `${outdir}/**/*.mjs`], { stdio: 'inherit' });
 rmSync(outdir, { recursive: true, force: true });
 process.exitCode = status ?? 1;

@@ -10,5 +10,5 @@ CLIENT = code_server.ROOT / "mase_client_vscode"
 
 def test_the_extension_s_own_tests_pass() -> None:
     environment = os.environ | {"PATH": f"{code_server.TOOLS / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    run = subprocess.run(["npm", "test"], cwd=CLIENT, env=environment, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(["npm", "test"], cwd=CLIENT, env=environment, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
