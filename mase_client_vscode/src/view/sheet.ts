@@ -3,7 +3,7 @@ import { significant, scaled } from '../figures';
 import { Graph } from '../graph/messages';
 import { GraphPage, joined } from '../graph/pages';
 import { resultText } from '../graph/texts';
-import { CostTable, Pipeline } from '../records';
+import { CostTable, Pipeline } from 'mase-client/records';
 
 /** `number`: of the source line, 0 for a line of ours; `parts`: texts with their styles; `tips`: of its hints, in order. */
 export interface LineRow {
