@@ -143,7 +143,7 @@ class Client(BlockingMethods):
                     raise TimeoutError from error
 
     def _asked(self, method: str, params: Params, timeout: float | None) -> Answer:
-        self._connect()
+        self._connect(timeout)
         for opened in self._kept.traces(method, params):
             with contextlib.suppress(RpcError):
                 self._answered("mase/open", opened, timeout)
@@ -197,15 +197,16 @@ class Client(BlockingMethods):
         if ended:
             raise EOFError(ended)
 
-    def _connect(self) -> None:
+    def _connect(self, timeout: float | None = None) -> None:
         if self._socket is not None:
             return
+        greeting = min(timeout or self._timeout or GREETING_SECONDS, GREETING_SECONDS)
         token = self._reach()
         self._reader = make_reader()
         self._answers.clear()
         if token:
-            self._answered(AUTHENTICATE, {"token": token}, GREETING_SECONDS)
-        self._answered(SESSION, SPEAKS, GREETING_SECONDS)
+            self._answered(AUTHENTICATE, {"token": token}, greeting)
+        self._answered(SESSION, SPEAKS, greeting)
         for method, params in self._kept.calls():
             with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
                 self._answered(method, params, self._timeout)

@@ -128,7 +128,7 @@ def test_a_silent_daemon_is_left_alone_after_a_short_time(silent, tmp_path, caps
     file.write_text("")
     assert attached.cached_reports((file,)) == {}
     assert capsys.readouterr().err == (
-        f"note: the daemon of {tmp_path} does not answer: mase/open had no answer within 0.2 s; traced without it\n"
+        f"note: the daemon of {tmp_path} does not answer: mase/session had no answer within 0.2 s; traced without it\n"
     )
     assert attached.cached_reports((file,)) == {}
     assert capsys.readouterr().err == ""

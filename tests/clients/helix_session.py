@@ -50,11 +50,14 @@ try:
     until(r"nn\.Linear\(width, classes\)")
     keys(":w", "Enter")
     until(r"^[^●]*$")
-    keys("o", "Escape", "u")  # Helix asks for hints when a text changes
+    keys("o")  # Helix asks for hints when a text changes
+    until(" INS ")
+    keys("Escape")
+    until(" NOR ")
+    keys("u")
     told["hints"] = until(r"f32\[B, 5\]")
     keys(":11", "Enter", "f", "x", " ", "k")
     told["hover"] = until(r"f32\[B, 16\].*\n(.*\n)*.*size")
-    keys("Escape", ":q!", "Enter")
 finally:
     subprocess.run(["tmux", "-S", SOCKET, "kill-server"], check=False)
 told["saved"] = SOURCE.read_text()
