@@ -23,13 +23,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
 
-#: Without such locks, processes take turns by a file that only one of them can create.
-_HAS_LOCKS = find_spec("fcntl") is not None
+from mase_server.system import HAS_LOCKS, is_of_one, try_lock, user_id
+
 _SHORTEST_TOKEN = 16
 #: Permissions that others must not have: to write; or to write, read and enter.
 _WRITE, _ANYTHING = 0o022, 0o077
@@ -54,13 +53,13 @@ def private_folder(path: Path) -> Path:
 
 def _check_folder(path: Path, forbidden: int) -> Path:
     path = path.absolute()
-    if os.name != "posix":
+    if user_id() is None:
         path.mkdir(parents=True, exist_ok=True)
         return path
     _check_above(path)
     _make_folder(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_FOLLOW)
     except OSError as error:
         if error.errno in (errno.ENOTDIR, errno.ELOOP):
             raise NotPrivate(f"{path} is no folder; remove it") from error
@@ -91,10 +90,10 @@ def _check_above(path: Path) -> None:
 
 
 def _check_one_above(path: Path, folder: Path, found: os.stat_result) -> None:
-    if found.st_uid not in (os.getuid(), 0):
+    if found.st_uid not in (user_id(), 0):
         raise NotPrivate(f"{path} lies in {folder}, which belongs to user {found.st_uid}; choose another place")
     writers = found.st_mode & _WRITE
-    if writers & stat.S_IWGRP and _is_of_one(found):
+    if writers & stat.S_IWGRP and is_of_one(found):
         writers &= ~stat.S_IWGRP
     if writers and not found.st_mode & stat.S_ISVTX:
         mode = stat.S_IMODE(found.st_mode)
@@ -103,24 +102,12 @@ def _check_one_above(path: Path, folder: Path, found: os.stat_result) -> None:
         )
 
 
-def _is_of_one(found: os.stat_result) -> bool:
-    """Is a folder's group the private one of its user, i.e. with the same name and no other member?"""
-    import grp  # not available on every system
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
-    except KeyError:
-        return False
-    return user.pw_gid == group.gr_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
-
-
 def _check_ownership(path: Path, found: os.stat_result, kind: str, forbidden: int) -> None:
     if not (stat.S_ISDIR if kind == "folder" else stat.S_ISREG)(found.st_mode):
         raise NotPrivate(f"{path} is no {kind}; remove it")
-    if os.name != "posix":
+    if user_id() is None:
         return
-    if found.st_uid != os.getuid() and (forbidden == _ANYTHING or found.st_uid != 0):
+    if found.st_uid != user_id() and (forbidden == _ANYTHING or found.st_uid != 0):
         raise NotPrivate(f"{path} belongs to user {found.st_uid}, not to this one; remove it")
     mode = stat.S_IMODE(found.st_mode)
     if mode & forbidden & ~_WRITE:
@@ -183,17 +170,17 @@ def change_file(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
     Its folder is created if missing, and must be private. NotPrivate; TimeoutError after `patience` seconds;
     OSError if writing fails.
     """
-    lock = own_folder(path.parent) / f".{path.name}.{'lock' if _HAS_LOCKS else 'held'}"
+    lock = own_folder(path.parent) / f".{path.name}.{'lock' if HAS_LOCKS else 'held'}"
     end = time.monotonic() + patience
     while (held := _try_to_hold(lock)) is None:
         if time.monotonic() > end:
-            mend = "" if _HAS_LOCKS else f"; if there is none, remove {lock}"
+            mend = "" if HAS_LOCKS else f"; if there is none, remove {lock}"
             raise TimeoutError(errno.ETIMEDOUT, f"another process has been changing {path} for {patience:g} s{mend}")
         time.sleep(_POLL)
     try:
         yield
     finally:
-        if not _HAS_LOCKS:
+        if not HAS_LOCKS:
             lock.unlink(missing_ok=True)
         os.close(held)
 
@@ -201,7 +188,7 @@ def change_file(path: Path, patience: float = _PATIENCE) -> Iterator[None]:
 def _try_to_hold(lock: Path) -> int | None:
     """A descriptor that holds the lock until it is closed, even by a crash; None while another process holds it."""
     flags = os.O_RDWR | os.O_CREAT | _NO_FOLLOW
-    if not _HAS_LOCKS:
+    if not HAS_LOCKS:
         with contextlib.suppress(FileExistsError):
             return os.open(lock, flags | os.O_EXCL, 0o600)
         return None
@@ -210,17 +197,6 @@ def _try_to_hold(lock: Path) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
-
-
-def try_lock(descriptor: int) -> bool:
-    """Take the lock of an open file until it is closed; False if another process has it."""
-    import fcntl  # not available on every system
-
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def token_of(path: Path) -> str:

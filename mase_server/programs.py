@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 #: Variables with lists of folders in which programs look for code.
 _LISTS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PERL5LIB")
+#: On Windows: no console window appears, and Ctrl-C in a terminal reaches this process alone.
+QUIETLY: dict[str, Any] = {}
+if sys.platform == "win32":
+    QUIETLY["creationflags"] = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
 #: Keeps the folder of a script, and the current one, out of `sys.path` of Python 3.11 and newer, like -P, which older
 #: ones reject. `worker/boot.py` removes it again, so that user code sees the original environment.
 _SAFE_PATH, _OURS = "PYTHONSAFEPATH", "mase-server"
@@ -48,19 +52,20 @@ class Command:
         """Run it and wait for its end; options as of `subprocess.run`. OSError if it does not start."""
         nothing = subprocess.DEVNULL
         done: subprocess.CompletedProcess[Any] = subprocess.run(
-            self.words, env=self.environment, check=False, stdin=nothing, **options
+            self.words, env=self.environment, check=False, stdin=nothing, **QUIETLY, **options
         )
         return done
 
     def start(self, *, more: Mapping[str, str], **options: Any) -> subprocess.Popen[bytes]:
         """Start it. more: additional environment variables.  options: as of `subprocess.Popen`. OSError."""
-        return subprocess.Popen(self.words, env={**self.environment, **more}, **options)
+        return subprocess.Popen(self.words, env={**self.environment, **more}, **QUIETLY, **options)
 
     async def start_async(self, *, more: Mapping[str, str] | None = None, **options: Any) -> Process:
         """Start it on the event loop; options as of `asyncio.create_subprocess_exec`. OSError."""
         import asyncio  # imported late, because a command that asks a daemon must be fast
 
-        return await asyncio.create_subprocess_exec(*self.words, env={**self.environment, **(more or {})}, **options)
+        environment = {**self.environment, **(more or {})}
+        return await asyncio.create_subprocess_exec(*self.words, **{**QUIETLY, **options, "env": environment})
 
 
 def own_code(code: str) -> Command:

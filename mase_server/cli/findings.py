@@ -22,6 +22,7 @@ from mase_server.daemon.trust import is_trusted
 from mase_server.private import NotPrivate, own_folder, state_dir, usual_cache_dir
 from mase_server.programs import find_program, person_code
 from mase_server.rpc.registry import registrations, runtime_dir
+from mase_server.system import HAS_FORK, PROC
 
 _SECONDS = 60.0
 
@@ -203,7 +204,7 @@ def _check_trust(place: Place) -> Iterator[Finding]:
 
 
 def _check_forks(place: Place) -> Iterator[Finding]:
-    if sys.platform == "linux":
+    if HAS_FORK:
         yield Finding("processes", "ok", "fork is safe here: a save is traced in a copy of a process that has torch")
     else:
         text = f"on {sys.platform} processes are not forked: a spare one is kept ready, a burst of saves waits for more"
@@ -220,7 +221,7 @@ def _check_watches(place: Place) -> Iterator[Finding]:
         return
     library = ctypes.CDLL(None, use_errno=True)
     descriptor = library.inotify_init1(0)
-    limits = {name: _read_limit(f"/proc/sys/fs/inotify/{name}") for name in ("max_user_instances", "max_user_watches")}
+    limits = {name: _read_limit(PROC / "sys/fs/inotify" / name) for name in ("max_user_instances", "max_user_watches")}
     told = ", ".join(f"{name} = {value}" for name, value in limits.items())
     lacking = limit = why = ""
     if descriptor < 0:
@@ -236,9 +237,9 @@ def _check_watches(place: Place) -> Iterator[Finding]:
         yield Finding("watching", "ok", f"the system reports saves ({told})")
 
 
-def _read_limit(path: str) -> str:
+def _read_limit(path: Path) -> str:
     try:
-        return Path(path).read_text().strip()
+        return path.read_text().strip()
     except OSError:
         return "unknown"
 

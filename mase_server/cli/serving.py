@@ -7,7 +7,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ import typer
 from mase_server.cli.terminal import say, say_json
 from mase_server.protocol.records import Answer, Params
 from mase_server.rpc.registry import TcpAddress
+from mase_server.system import call_at_end
 
 if TYPE_CHECKING:
     from mase_server.client import Client
@@ -141,9 +141,7 @@ async def _wait_for_end(until_eof: bool) -> None:
     if until_eof:
         # Use a thread that does not delay the end of the process: it can read any kind of input.
         threading.Thread(target=_read_to_the_end, args=(loop, ended), daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, ended.set)
+    call_at_end(loop, ended.set)
     await ended.wait()
 
 

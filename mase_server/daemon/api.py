@@ -23,13 +23,13 @@ from mase_server.daemon.events import TOPICS
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
 from mase_server.daemon.limits import resident_bytes
 from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params, Session
-from mase_server.descendants import resident_bytes_of
 from mase_server.paths import canonical_path
 from mase_server.protocol import answers
 from mase_server.protocol.answers.files import ErrorForm, EventForm, Topic
 from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import PROTOCOL
 from mase_server.suggestions import suggest
+from mase_server.system import resident_bytes_of
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView, ValueView

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,8 @@ class Channel:
 
     async def send_with_fds(self, message: Message, fds: Sequence[int]) -> None:
         """Send one short message together with open descriptors; the receiver gets copies of them."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         data = encode(message)
         async with self._sending:
             while True:

@@ -56,6 +56,7 @@ from mase_server.private import describe_os_error
 from mase_server.protocol.answers.files import Counted
 from mase_server.protocol.request import TraceOptions
 from mase_server.protocol.snapshot import Problem
+from mase_server.system import own_job
 from mase_server.telemetry.metrics import Metrics
 from mase_server.telemetry.records import REQUEST, current_request, log_event, path_in_log
 
@@ -128,6 +129,7 @@ class Daemon:
 
     async def start(self) -> None:
         """Begin to watch files; tracing begins when files are opened."""
+        own_job()
         self._watcher = Watcher(self.saved, self._services.listener.warned)
         self._spawn_task(asyncio.to_thread(clean_scratch))
 

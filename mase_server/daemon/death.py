@@ -36,14 +36,17 @@ _OWN = {
     BROKEN: "The process that ran this file could not go on, perhaps because the code changes what everything uses, "
     "such as a builtin or a function of the standard library",
 }
+#: Larger statuses are Windows' own, for faults: some of them are what signals are elsewhere.
+_LAST_STATUS = 0xFFFF
+_FAULTS = {0xC0000005: "SIGSEGV", 0xC000001D: "SIGILL", 0xC0000094: "SIGFPE", 0xC0000409: "SIGABRT"}
 _MEANING = {
-    signal.SIGSEGV: "a segmentation fault in native code",
-    signal.SIGABRT: "an abort in native code",
-    signal.SIGBUS: "a bus error in native code",
-    signal.SIGFPE: "an arithmetic fault in native code",
-    signal.SIGILL: "an illegal instruction in native code",
-    signal.SIGKILL: "killed from outside, perhaps because the machine ran out of memory",
-    signal.SIGTERM: "ended from outside",
+    "SIGSEGV": "a segmentation fault in native code",
+    "SIGABRT": "an abort in native code",
+    "SIGBUS": "a bus error in native code",
+    "SIGFPE": "an arithmetic fault in native code",
+    "SIGILL": "an illegal instruction in native code",
+    "SIGKILL": "killed from outside, perhaps because the machine ran out of memory",
+    "SIGTERM": "ended from outside",
 }
 
 
@@ -116,16 +119,16 @@ def read_fault(scratch: str) -> str:
 
 def how_it_ended(status: int) -> tuple[str, str]:
     """(code, beginning of a sentence) for a wait status."""
-    if os.WIFEXITED(status) and (own := _OWN.get(os.WEXITSTATUS(status))):
+    code = os.waitstatus_to_exitcode(status)
+    if own := _OWN.get(code):
         return "crashed", own
-    if os.WIFEXITED(status):
-        return "exited", f"The code ended its own process with exit status {os.WEXITSTATUS(status)}"
-    number = os.WTERMSIG(status)
+    if 0 <= code <= _LAST_STATUS:
+        return "exited", f"The code ended its own process with exit status {code}"
     try:
-        name = signal.Signals(number).name
+        name = _FAULTS.get(code & 0xFFFFFFFF) or signal.Signals(-code).name
     except ValueError:
-        name = f"signal {number}"
-    meaning = _MEANING.get(number)  # type: ignore[call-overload]
+        name = f"signal {-code}" if code > -0x1000 else f"status {code & 0xFFFFFFFF:#x}"
+    meaning = _MEANING.get(name)
     return "crashed", f"The process that ran this file died of {name}" + (f" ({meaning})" if meaning else "")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +23,8 @@ from mase_server.daemon.process import (
     end_groups,
     wire_and_log,
 )
-from mase_server.descendants import end_descendants, signal_group
 from mase_server.protocol.wire import Message
+from mase_server.system import KILL, ask_line, end_descendants, signal_group
 from mase_server.telemetry.records import log_event
 
 if TYPE_CHECKING:
@@ -63,10 +62,7 @@ class ChildProcess:
         at_once: even inside C code or while it is stopped, at the risk of killing it.
         """
         if not self.exited.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGUSR2 if at_once else signal.SIGUSR1)
-                if at_once:
-                    os.kill(self.pid, signal.SIGCONT)
+            ask_line(self.pid, at_once=at_once)
 
     async def stop(self) -> None:
         """End it and everything it started: TERM, 0.7 s, KILL."""
@@ -261,7 +257,7 @@ class ForkLauncher:
         """Kill the warm parent and its descendants, because it cannot do so itself."""
         pid = self._booted.process.pid
         await asyncio.to_thread(end_descendants, pid)
-        signal_group(pid, signal.SIGKILL)
+        signal_group(pid, KILL)
 
     def _lose_children(self) -> None:
         self.settled.set()
@@ -271,9 +267,9 @@ class ForkLauncher:
         self._starting.clear()
         for child in self._children.values():
             # Linux has killed the child along with its parent; the processes it started are killed here.
-            child.signal(signal.SIGKILL)
+            child.signal(KILL)
             if not child.exited.done():
-                child.exited.set_result(signal.SIGKILL)
+                child.exited.set_result(KILL)
         self._children.clear()
 
     def _get_handlers(self) -> dict[str, Callable[[Message], None]]:
@@ -284,7 +280,7 @@ class ForkLauncher:
         ident, pid = message["forked"], message["pid"]
         start = self._starting.pop(ident)
         if start.child.cancelled():
-            signal_group(pid, signal.SIGKILL)
+            signal_group(pid, KILL)
             return
         exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         child = self._children[ident] = ChildProcess(pid, start.channel, start.log, exited)
@@ -325,7 +321,7 @@ class ForkLauncher:
         except TimeoutError:
             await self._kill_parent()
         for pid in pids:
-            signal_group(pid, signal.SIGKILL)
+            signal_group(pid, KILL)
         await parent.wait()
         self._lose_children()
         self._booted.log.close()

@@ -1,20 +1,16 @@
-"""Limits on a worker's processes and memory, and detection of hung processes, from /proc, or from `ps` without it."""
+"""Limits on a worker's processes and memory, and detection of hung processes, from what the system tells."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mase_server.descendants import find_descendants, resident_bytes_of, seconds_waited, stat_of
-from mase_server.programs import command_for_program
+from mase_server.system import PROC, find_descendants, physical_bytes, resident_bytes_of, seconds_waited, stat_of
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
@@ -29,17 +25,14 @@ def exceeds_processes(pid: int, most: int) -> bool:
 
 async def resident_bytes(pid: int) -> int:
     """Resident memory, in bytes, of `pid` and all its descendants; 0 if it is gone."""
-    if (_PROC / "self" / "statm").exists():
-        return sum(map(resident_bytes_of, _list_family(pid)))
-    command = command_for_program("ps", "-o", "rss=", "-g", str(pid))
-    process = await command.start_async(stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
-    out, _ = await process.communicate()
-    return sum(int(line) for line in out.split() if line.isdigit()) * 1024
+    if PROC.exists():
+        return resident_bytes_of(*_list_family(pid))
+    return await asyncio.to_thread(lambda: resident_bytes_of(*_list_family(pid)))
 
 
 def _read_proportional_bytes(pid: int) -> int:
     try:
-        lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
     except (OSError, IndexError, ValueError, StopIteration):
         return resident_bytes_of(pid)
@@ -51,7 +44,7 @@ async def held_bytes(pid: int, limit: int) -> int:
     Forks share most of their pages. Counting those is slow, so it runs only near the limit, and off the event loop.
     """
     resident = await resident_bytes(pid)
-    if resident <= limit or not (_PROC / "self" / "smaps_rollup").exists():
+    if resident <= limit or not (PROC / "self" / "smaps_rollup").exists():
         return resident
     return await asyncio.to_thread(lambda: sum(map(_read_proportional_bytes, _list_family(pid))))
 
@@ -60,7 +53,7 @@ def available_fraction() -> float:
     """The share of memory still available to this machine or its container; 1.0 if unknown."""
     free = [1 - group.used / group.limit for group in _memory_groups() if group.limit]
     try:
-        lines = (_PROC / "meminfo").read_text().splitlines()
+        lines = (PROC / "meminfo").read_text().splitlines()
         facts = {key: int(rest.split()[0]) for key, _, rest in (line.partition(":") for line in lines)}
         free.append(facts["MemAvailable"] / facts["MemTotal"])
     except (OSError, KeyError, ValueError, IndexError):
@@ -83,10 +76,7 @@ class MemoryGroup:
 
 def find_container() -> MemoryGroup | None:
     """The group with the lowest memory limit below the machine's own memory; None if there is none."""
-    try:
-        machine = os.sysconf("SC_PHYS_PAGES") * _PAGE
-    except (OSError, ValueError):
-        return None
+    machine = physical_bytes()
     groups = [group for group in _memory_groups() if 0 < group.limit < machine]
     return min(groups, key=lambda group: group.limit, default=None)
 
@@ -102,7 +92,7 @@ _FILES = {
 def _memory_groups() -> list[MemoryGroup]:
     """The groups that this process belongs to, including those around a group."""
     try:
-        lines = (_PROC / "self" / "cgroup").read_text().splitlines()
+        lines = (PROC / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return []
     found: list[MemoryGroup] = []
@@ -175,6 +165,8 @@ class Heartbeat:
         asked: identifies the request that it has to answer first; None if there is none.
         """
         letter, computed = stat_of(self.pid)
+        if not letter:  # it is gone, which others notice, or the system does not tell
+            return ""
         self._stopped = self._stopped + 1 if letter == "T" else 0
         if self._stopped >= _STOPPED_LOOKS:
             return "was stopped by a signal"
@@ -209,6 +201,6 @@ class Heartbeat:
 
 def _read_bytes(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+        return int(Path(PROC, str(pid), "io").read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return 0

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, ca
 from mase_server.daemon.process import BootedProcess, Handshake, LaunchFailed, NoEnvironment, boot_worker, end_groups
 from mase_server.private import change_file, read_own, write_whole
 from mase_server.reading import path_exists
+from mase_server.system import HAS_FORK
 from mase_server.telemetry.records import log_event
 
 Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
@@ -25,11 +25,6 @@ Start = Callable[[str, str, str, Sequence[str]], Awaitable[Launcher]]
 _TRIES = 3
 _SETTLE_SECONDS = 1.0
 _STATS_AT_ONCE = 500
-
-
-def fork_is_safe() -> bool:
-    """Is fork safe here? Only on Linux: macOS frameworks break in forked children, and Windows has no fork."""
-    return sys.platform == "linux"
 
 
 class NoInterpreter(Exception):
@@ -47,7 +42,7 @@ class Pool:
     def __init__(self, cache_dir: Path, job: str, start: Start | None = None) -> None:
         self._cache_dir = cache_dir
         self._job = job
-        self._start: Start = start or (ForkLauncher if fork_is_safe() else SpareLauncher).start
+        self._start: Start = start or (ForkLauncher if HAS_FORK else SpareLauncher).start
         self._seats: dict[tuple[str, ...], _Seat] = {}
         self._seat_of: dict[str, _Seat] = {}
         #: Counters of the started processes and the children they gave.

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mase_server.private import try_lock
+from mase_server.system import try_lock
 
 
 class Slots:

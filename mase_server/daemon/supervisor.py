@@ -34,11 +34,11 @@ from mase_server.daemon.death import (
 )
 from mase_server.daemon.launcher import ChildProcess
 from mase_server.daemon.limits import Heartbeat, exceeds_processes, find_container, held_bytes
-from mase_server.descendants import end_family, seconds_waited
 from mase_server.protocol.records import Params
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Assembler, Payload, Problem
 from mase_server.protocol.wire import Message
+from mase_server.system import end_family, seconds_waited
 from mase_server.telemetry.records import log_event, path_in_log
 
 _POLL_TRACING = 0.1
@@ -319,7 +319,7 @@ class TraceWorker:
         code, text = how_it_ended(status)
         fault = self._last_words(code, status)
         now, contained = find_container(), False
-        if os.WIFSIGNALED(status) and now is not None and now.killed > self._killed:
+        if os.waitstatus_to_exitcode(status) < 0 and now is not None and now.killed > self._killed:
             code, text, contained = "memory-limit", container_text(now.limit), True
         output, place = self.child.log.text(), self._find_place(fault)
         return death_problem(code, text, place, path, output, exact=tells_the_end(fault), contained=contained)

@@ -21,6 +21,7 @@ from mase_server.daemon.supervisor import TraceWorker
 from mase_server.dependencies import MOST, Dependency, Kind, Seen, is_transient, look_at_dependency
 from mase_server.protocol.request import TraceOptions
 from mase_server.protocol.snapshot import Problem
+from mase_server.system import user_id
 
 # The content of a file on disk and its hash, or why it is not read.
 
@@ -204,7 +205,7 @@ CRASHES = 5
 CRASH_SECONDS = 180.0
 #: Must differ from the prefix of socket folders, which may lie beside these and must never be removed.
 _SCRATCH = "mase-scratch-"
-_USER = os.getuid() if hasattr(os, "getuid") else 0
+_USER = user_id() or 0
 _SCRATCH_SECONDS = 7 * 24 * 3600.0
 
 

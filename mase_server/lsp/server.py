@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from mase_server.lsp.workspace import Folders, Settings
 from mase_server.paths import canonical_of_absolute
 from mase_server.protocol import answers
 from mase_server.protocol.records import ModelRecord, SourcePlace
+from mase_server.system import is_running
 from mase_server.telemetry.metrics import Measured
 from mase_server.telemetry.records import path_in_log
 from mase_server.visible import reveal, reveal_lines, reveal_prompt
@@ -64,11 +66,11 @@ _POLL = 2.0
 
 async def process_end(pid: int) -> None:
     """Return once the process `pid` is gone."""
-    if hasattr(os, "pidfd_open"):
+    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             await _pidfd_end(os.pidfd_open(pid))
             return
-    while _is_alive(pid):
+    while is_running(pid):
         await asyncio.sleep(_POLL)
 
 
@@ -80,16 +82,6 @@ async def _pidfd_end(descriptor: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 # A refusal, such as an unknown model, is not an error of the server: it gets no traceback in the log.

@@ -8,14 +8,13 @@ allocated for it, and more tightly before the client has sent the token.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import struct
 from collections.abc import Iterable
 
 from mase_server.protocol.answers.files import ErrorMap
 from mase_server.rpc.dispatch import Front, error_map
 from mase_server.rpc.frames import pack_notification
+from mase_server.system import peer_user, user_id
 
 #: Notifications from the server: an error that belongs to no request; the reason for the end of the connection.
 ERROR, DROPPED = "mase/error", "mase/dropped"
@@ -194,8 +193,4 @@ class Channel(asyncio.BufferedProtocol):
 
 def _is_own(made: socket.socket | None) -> bool:
     """Does the peer of a Unix socket belong to this user or to root? True if the system does not tell."""
-    option: int | None = getattr(socket, "SO_PEERCRED", None)
-    if made is None or option is None or made.family != socket.AF_UNIX:
-        return True
-    _, user, _ = struct.unpack("3i", made.getsockopt(socket.SOL_SOCKET, option, struct.calcsize("3i")))
-    return user in (os.getuid(), 0)
+    return made is None or peer_user(made) in (None, user_id(), 0)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mase_server import __version__
-from mase_server.descendants import start_of
 from mase_server.private import token_of
 from mase_server.rpc.connection import Connection
 from mase_server.rpc.dispatch import Front
@@ -25,6 +24,7 @@ from mase_server.rpc.registry import (
     unix_address,
     write_registration,
 )
+from mase_server.system import HAS_UNIX_SOCKETS, start_of, unix_socket, user_id
 
 _BACKLOG = 512
 
@@ -67,7 +67,7 @@ class Listening:
 
     def _own_address(self) -> Address:
         assert self._folder is not None
-        if not hasattr(socket, "AF_UNIX"):
+        if not HAS_UNIX_SOCKETS:
             return TcpAddress("127.0.0.1", 0)
         return unix_address(str(name_file(self._folder, ".sock")))
 
@@ -125,11 +125,11 @@ def bind_unix_socket(address: UnixAddress) -> socket.socket:
         if (
             path.is_socket()
             and not path.is_symlink()
-            and path.lstat().st_uid == os.getuid()
+            and path.lstat().st_uid == user_id()
             and not is_listening(address)
         ):
             path.unlink()
-    made = socket.socket(socket.AF_UNIX)
+    made = unix_socket()
     before = os.umask(0o177)
     try:
         made.bind(address.path)

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import platformdirs
 
-from mase_server.descendants import start_of
 from mase_server.private import NotPrivate, private_folder, read_private, write_whole
 from mase_server.protocol.records import Plain
 from mase_server.reading import is_folder
+from mase_server.system import start_of, unix_socket, user_id
 
 # The address of a server: a Unix socket, or TCP on loopback. Only the standard library, because clients load it, too.
 
@@ -43,7 +43,7 @@ class UnixAddress:
 
     def connect(self, timeout: float | None) -> socket.socket:
         """A connected blocking socket; OSError."""
-        made = socket.socket(socket.AF_UNIX)
+        made = unix_socket()
         return _connect_socket(made, self.path, timeout)
 
 
@@ -170,13 +170,13 @@ def _usual_folder() -> Path:
     name in the temporary folder that any user may take first.
     """
     if sys.platform == "linux" and not is_folder(os.environ.get("XDG_RUNTIME_DIR", "")):
-        session = Path(f"/run/user/{os.getuid()}")
+        session = Path(f"/run/user/{user_id()}")
         return session / _NAME if is_folder(session) else _temporary_folder()
     return Path(platformdirs.user_runtime_dir(_NAME, appauthor=False))
 
 
 def _temporary_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+    return Path(tempfile.gettempdir()) / f"{_NAME}-{user_id() or 'user'}"
 
 
 def write_registration(folder: Path, registration: Registration) -> Path:

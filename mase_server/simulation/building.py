@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -18,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from mase_server.descendants import lower, signal_group
 from mase_server.private import own_folder
 from mase_server.programs import command_for_program, find_program
+from mase_server.system import lower, signal_group
 
 # Run programs in process groups of their own and wait for them; cancelling the wait ends them.
 
@@ -63,7 +62,7 @@ async def run_program(
         status = await process.wait()
     finally:
         if process.returncode is None:
-            signal_group(process.pid, signal.SIGKILL)
+            signal_group(process.pid)
             await process.wait()
     return Done(status, output.result(), errors.result())
 

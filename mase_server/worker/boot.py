@@ -25,12 +25,13 @@ import types  # noqa: E402
 
 MIN_PYTHON = (3, 11)
 PRIVATE_MSGPACK = "_mase_msgpack"
+WIRE_SECRET = "MASE_WIRE_SECRET"
 
 
 def parse_arguments() -> argparse.Namespace:
     """The command line that the server's launcher wrote."""
     parser = argparse.ArgumentParser(prog="boot.py", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--wire", type=int, required=True, help="inherited socket to the server")
+    parser.add_argument("--wire", required=True, help="inherited socket to the server, or HOST:PORT")
     parser.add_argument("--role", choices=("parent", "spare"), required=True)
     parser.add_argument("--msgpack", required=True, help="folder of the server's msgpack package")
     parser.add_argument("--folder", required=True, help="workspace folder, whose modules are never preloaded")
@@ -38,13 +39,22 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def take_wire(inherited: int) -> socket.socket:
-    """Move the wire to a fresh close-on-exec descriptor and point stdout at stderr, so that prints cannot write
-    to it."""
-    fd = os.dup(inherited)
-    os.close(inherited)
-    os.set_inheritable(fd, False)
+def take_wire(named: str) -> socket.socket:
+    """The connection to the server: an inherited one moves to a fresh close-on-exec descriptor.
+
+    Stdout becomes stderr, so that prints cannot write to it. Where no socket is inherited, the connection to HOST:PORT
+    begins with the secret in the environment.
+    """
     os.dup2(2, 1)
+    host, colon, port = named.rpartition(":")
+    if colon:
+        wire = socket.create_connection((host, int(port)))
+        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire.sendall(os.environ.pop(WIRE_SECRET).encode())
+        return wire
+    fd = os.dup(int(named))
+    os.close(int(named))
+    os.set_inheritable(fd, False)
     return socket.socket(fileno=fd)
 
 

@@ -26,12 +26,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import NoReturn, TextIO
 
-from mase_server import descendants
-from mase_server.descendants import end_descendants
+from mase_server import system
 from mase_server.protocol import snapshot, wire
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
-from mase_server.worker import processes
 from mase_server.worker.jobs import load_job, run_rehearsal
 from mase_server.worker.preload import Preloader
 
@@ -62,14 +60,16 @@ class WarmParent:
 
     def serve(self) -> int:
         """Serve until the server closes the control socket; return the exit status."""
+        if sys.platform != "linux":
+            raise NotImplementedError
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
-        processes.adopt_orphans()
+        system.adopt_orphans()
         # Between two requests it may import for seconds without noticing that the wire has ended.
         signal.signal(signal.SIGTERM, self._on_end)
         # A stopped process gets SIGCONT at once; SIGTERM would only stay pending.
         signal.signal(signal.SIGCONT, self._on_continue)
-        processes.hear_of_parents_end(signal.SIGCONT, self._server)
+        system.hear_of_parents_end(signal.SIGCONT, self._server)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         with self._selector as selector:
@@ -112,6 +112,8 @@ class WarmParent:
         return True
 
     def _receive_messages(self) -> bool:
+        if sys.platform != "linux":
+            raise NotImplementedError
         data, fds, _, _ = socket.recv_fds(self._sock, _RECEIVE, _MAX_FDS)
         self._fds.extend(fds)
         if not data:
@@ -133,6 +135,8 @@ class WarmParent:
             self._fork_child(message["id"], *descriptors, rehearse=message.get("rehearse", False))
 
     def _fork_child(self, ident: int, wire_fd: int, log_fd: int, *, rehearse: bool) -> None:
+        if sys.platform != "linux":
+            raise NotImplementedError
         if self._preloader.harmful:
             os.close(wire_fd)
             os.close(log_fd)
@@ -162,7 +166,7 @@ class WarmParent:
         ended = []
         while (found := _ended_child()) is not None:
             # The group is killed before the child is reaped: its id cannot belong to another process yet.
-            processes.kill_group(found)
+            system.signal_group(found)
             _, status = os.waitpid(found, 0)
             if (ident := self._children.pop(found, None)) is not None:
                 ended.append({"exited": ident, "status": status})
@@ -172,16 +176,16 @@ class WarmParent:
 
     def _end_strays(self) -> None:
         """End orphans that left their group and were adopted; if that takes long, `_serve_turn` continues it."""
-        self._strays_left = not end_descendants(self._pid, self._children)
+        self._strays_left = not system.end_descendants(self._pid, self._children)
 
     def _end_all(self) -> None:
         for pid in self._children:
-            processes.signal_group(pid, signal.SIGTERM)
+            system.signal_group(pid, signal.SIGTERM)
         self._wait_for_children(_TERM_SECONDS)
         for pid in self._children:
-            processes.kill_group(pid)
+            system.signal_group(pid)
         self._wait_for_children(_TERM_SECONDS)
-        end_descendants(self._pid)
+        system.end_descendants(self._pid)
 
     def _wait_for_children(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -190,12 +194,14 @@ class WarmParent:
             if found is None:
                 time.sleep(0.005)
                 continue
-            processes.kill_group(found)
+            system.signal_group(found)
             os.waitpid(found, 0)
             self._children.pop(found, None)
 
 
 def _ended_child() -> int | None:
+    if sys.platform != "linux":
+        raise NotImplementedError
     try:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -292,11 +298,12 @@ def run_without_dynamo() -> None:
 def run_role(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     """Shake hands over `sock` and serve until it ends; return the process's exit status."""
     connection = wire.Connection(sock)
-    processes.leave_no_core()
+    system.leave_no_core()
     # A child inherits this: it may be asked for its line before it has run at all. `guard_faults` gives them a meaning.
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in system.signals_named("SIGUSR1", "SIGUSR2"):
         signal.signal(number, signal.SIG_IGN)
-    processes.die_with_parent(os.getppid())  # it has no children yet, and importing torch takes seconds
+    system.own_job()
+    system.die_with_parent(os.getppid())  # it has no children yet, and importing torch takes seconds
     if _has_ended(sock):
         return 1
     try:
@@ -360,7 +367,7 @@ def wait_and_run(connection: wire.Connection, job: str, *, rehearse: bool = Fals
 def _run_child(connection: wire.Connection, job: str, *, rehearse: bool) -> int:
     become_own_group()
     gc.disable()  # this process ends soon, and a look at all that torch and the file imported would hold up the trace
-    with processes.be_called(WAITING) if rehearse else nullcontext():
+    with system.be_called(WAITING) if rehearse else nullcontext():
         if rehearse:
             run_rehearsal(job)
             connection.send({"event": "rehearsed"})
@@ -369,9 +376,9 @@ def _run_child(connection: wire.Connection, job: str, *, rehearse: bool) -> int:
         return 0
     request = TraceRequest.from_wire(message["request"])
     if request.gently:
-        descendants.lower()
+        system.lower()
     elif request.texts:
-        descendants.lower(by=descendants.TYPED)
+        system.lower(by=system.TYPED)
     if request.scratch:
         guard_faults(Path(request.scratch))
     live = run_job(connection, request, job)
@@ -385,14 +392,13 @@ def become_own_group() -> None:
     The child adopts processes that its descendants leave behind, so that they count as its own.
     """
     parent = os.getppid()
-    if os.getpgid(0) != os.getpid():  # a spare was started as a leader
-        os.setsid()
-    processes.die_with_parent(parent)
-    processes.adopt_orphans()
-    processes.few_descriptors()
-    processes.die_first()
+    system.lead_group()  # a spare was started as a leader
+    system.die_with_parent(parent)
+    system.adopt_orphans()
+    system.few_descriptors()
+    system.die_first()
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGCONT):
+    for number in system.signals_named("SIGCHLD", "SIGTERM", "SIGHUP", "SIGCONT"):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -410,8 +416,9 @@ def guard_faults(scratch: Path) -> None:
     scratch.mkdir(parents=True, exist_ok=True)
     fault = (scratch / FAULT_FILE).open("w", buffering=1)
     faulthandler.enable(fault, all_threads=False)
-    faulthandler.register(signal.SIGUSR2, fault, all_threads=False)
-    signal.signal(signal.SIGUSR1, lambda number, frame: faulthandler.dump_traceback(fault, all_threads=False))
+    if sys.platform != "win32" and hasattr(faulthandler, "register"):
+        faulthandler.register(signal.SIGUSR2, fault, all_threads=False)
+        signal.signal(signal.SIGUSR1, lambda number, frame: faulthandler.dump_traceback(fault, all_threads=False))
     os._exit = _tell_exit(fault)  # type: ignore[assignment]
 
 
@@ -442,7 +449,7 @@ def run_job(connection: wire.Connection, request: TraceRequest, job: str) -> obj
 
     live = None
     try:
-        with processes.small_files(), processes.few_processes():
+        with system.small_files(), system.few_processes():
             live = load_job(job)(request, emit)
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": describe_job_failure(error, request.path).to_wire()})

@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
+from mase_server import system
 from mase_server.protocol.wire import Message
 from mase_server.tracing.importing.lookups import read_path_files
-from mase_server.worker import processes
 
 
 class Surveyed:
@@ -133,7 +133,7 @@ class _Watch:
     """Notices what an import must not do in a process that will fork."""
 
     def __init__(self) -> None:
-        self._tasks = processes.count_threads()
+        self._tasks = system.count_threads()
         self._threads = _torch_threads()
         self._backward = False
         variable = sys.modules["torch.autograd.variable"].Variable if "torch" in sys.modules else None
@@ -149,7 +149,7 @@ class _Watch:
         """Did the import start a thread, raise torch's thread count, or run a backward?"""
         if self._variable is not None:
             self._variable._execution_engine = self._engine
-        return self._backward or _torch_threads() > self._threads or processes.count_threads() > self._tasks
+        return self._backward or _torch_threads() > self._threads or system.count_threads() > self._tasks
 
 
 class _NoticingEngine:

@@ -16,12 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from mase_server.descendants import stat_of
+from mase_server import system
 from mase_server.protocol.records import Edit, Fix
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.importing.source import EDITED, decode_source, read_source, show_lines
 from mase_server.tracing.inputs.comments import is_template
-from mase_server.worker import processes
 
 #: Seconds of work for one proof, and for all of a file's; waiting may take `PATIENCE` times as long.
 ONE, ALL, PATIENCE = 4.0, 8.0, 3.0
@@ -63,7 +62,7 @@ class Proofs:
 
     def _is_proved_fix(self, fix: Fix) -> bool | None:
         """Does the edited file have fewer problems? None if it was not traced to its end, or has more."""
-        if self.left <= 0 or not fix["edits"] or not can_fork():
+        if self.left <= 0 or not fix["edits"] or not system.HAS_FORK:
             return None
         right, spent = judge_in_fork(lambda: self._is_better(fix), min(ONE, self.left))
         self.left -= spent
@@ -108,11 +107,6 @@ def show_edited(path: str, text: str) -> None:
     show_lines(path, text)
 
 
-def can_fork() -> bool:
-    """Can a process that has run tensor operations fork safely here?"""
-    return sys.platform == "linux"
-
-
 #: Exit statuses with which a fork answers yes and no; with any other status it did not finish.
 _YES, _NO = 76, 77
 
@@ -122,14 +116,16 @@ def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[boo
 
     seconds: of the fork's own work; including waiting, it has three times as many.
     """
-    pid = processes.fork_process()
+    if sys.platform == "win32":
+        raise NotImplementedError
+    pid = system.fork_process()
     if pid == 0:
         said = None
         try:
             _be_quiet()
             said = judge()
         finally:
-            os.kill(os.getpid(), signal.SIGKILL) if said is None else os._exit(_YES if said else _NO)
+            os.kill(os.getpid(), system.KILL) if said is None else os._exit(_YES if said else _NO)
     started, spent, found = time.monotonic(), 0.0, 0
     try:
         while spent < seconds:
@@ -138,19 +134,19 @@ def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[boo
                 said = {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
                 return said, used.ru_utime + used.ru_stime
             time.sleep(0.002)
-            spent = max(stat_of(pid)[1], (time.monotonic() - started) / PATIENCE)
+            spent = max(system.stat_of(pid)[1], (time.monotonic() - started) / PATIENCE)
         return None, spent
     finally:
         if not found:  # a Ctrl-C, or a limit's signal, may have arrived meanwhile
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, system.KILL)
             os.waitpid(pid, 0)
 
 
 def _be_quiet() -> None:
     """Silence the fork, including reports of its current line, and let SIGTERM and SIGALRM end it."""
-    for number in (signal.SIGALRM, signal.SIGTERM):
+    for number in system.signals_named("SIGALRM", "SIGTERM"):
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in system.signals_named("SIGUSR1", "SIGUSR2"):
         signal.signal(number, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

@@ -16,8 +16,8 @@ from rpc_serving import STUB, Served
 
 from mase_server import __version__
 from mase_server.cli import attached
-from mase_server.descendants import start_of
 from mase_server.rpc.registry import Registration, write_registration
+from mase_server.system import start_of
 
 FILES = ("net.py", "broken.py")
 

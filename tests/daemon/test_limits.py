@@ -12,7 +12,7 @@ from mase_server.daemon.limits import (
     held_bytes,
     resident_bytes,
 )
-from mase_server.descendants import end_descendants
+from mase_server.system import end_descendants
 
 HOLD = "x = bytearray(b'1') * (64 << 20); print('held', flush=True); input()"
 PARENT = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HOLD!r}])"
@@ -77,7 +77,7 @@ def test_processes_are_counted_and_ended_without_the_one_that_started_them():
 def test_a_worker_may_have_few_files_open_and_leaves_no_core():
     """Where the system allows more; what is lower already stays so."""
     code = (
-        "import resource as r, sys; from mase_server.worker import processes as p\n"
+        "import resource as r, sys; from mase_server import system as p\n"
         "most = r.getrlimit(r.RLIMIT_NOFILE)[1]; r.setrlimit(r.RLIMIT_NOFILE, (int(sys.argv[1]), most))\n"
         "p.few_descriptors(64); p.leave_no_core()\n"
         "print(r.getrlimit(r.RLIMIT_NOFILE)[0], r.getrlimit(r.RLIMIT_CORE)[0])"
@@ -91,7 +91,7 @@ def test_a_worker_may_have_few_files_open_and_leaves_no_core():
 def test_orphans_are_chased_until_none_is_left():
     """Each starts the next in a session of its own and ends, so a list of them is old when it is read."""
     code = (
-        "import os, time; from mase_server import descendants; from mase_server.worker.processes import adopt_orphans\n"
+        "import os, time; from mase_server import system; from mase_server.system import adopt_orphans\n"
         "adopt_orphans(); read, write = os.pipe()\n"
         "if any(os.fork() == 0 for _ in range(20)):\n"
         "    for number in range(1000):\n"
@@ -99,7 +99,7 @@ def test_orphans_are_chased_until_none_is_left():
         "        os.setsid(); number == 9 and os.write(write, b'.')\n"
         "    time.sleep(60)\n"
         "os.read(read, 1)  # by now they are well under way\n"
-        "os.close(write); descendants.end_descendants(os.getpid(), seconds=60)\n"
+        "os.close(write); system.end_descendants(os.getpid(), seconds=60)\n"
         "os.set_blocking(read, False)\n"
         "while os.read(read, 64): pass"  # BlockingIOError where somebody holds the other end
     )

@@ -8,7 +8,7 @@ import pytest
 from editing import Editor, capabilities
 from lsprotocol import types as lsp
 
-from mase_server.descendants import find_children
+from mase_server.system import find_children
 
 SERVER = (sys.executable, "-m", "mase_server", "lsp")
 NET = """import torch

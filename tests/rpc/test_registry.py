@@ -18,9 +18,9 @@ from rpc_serving import Raw
 
 from mase_server import private
 from mase_server.client import Client, ClientError
-from mase_server.descendants import start_of
 from mase_server.rpc import registry
 from mase_server.rpc.listening import Listening, bind_unix_socket
+from mase_server.system import start_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mase_server.descendants import resident_bytes_of
 from mase_server.protocol import wire
 from mase_server.protocol.arguments import Step
 from mase_server.protocol.snapshot import TransformAssembler
+from mase_server.system import resident_bytes_of
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.forks import Fork
 from mase_server.worker.transforms.service import Service

@@ -17,8 +17,8 @@ from mase_server.daemon.launcher import ForkLauncher
 from mase_server.daemon.pool import SpareLauncher
 from mase_server.daemon.process import BOOT, NoEnvironment
 from mase_server.daemon.supervisor import Events, Limits, TraceWorker
-from mase_server.descendants import LOW
 from mase_server.protocol.request import TraceRequest
+from mase_server.system import LOW
 
 from .conftest import JOB, environment_of, tasks
 

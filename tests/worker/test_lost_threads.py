@@ -9,17 +9,17 @@ ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
 #: Computes, with so many threads, and again in a fork: whether both were right, and whether the fork may have threads.
 PROGRAM = """
 import os, sys, torch
-from mase_server.worker import processes
+from mase_server import system
 torch.set_num_threads(int(sys.argv[1]))
 def compute():
     return bool((torch.ones(600, 600) @ torch.ones(600, 600)).sum() == 600**3)
 right = compute()
-pid = processes.fork_process()
+pid = system.fork_process()
 if pid == 0:
-    print(right, compute(), processes.may_compute_with_threads(), flush=True)
+    print(right, compute(), system.may_compute_with_threads(), flush=True)
     os._exit(0)
 os.waitpid(pid, 0)
-print(processes.may_compute_with_threads())
+print(system.may_compute_with_threads())
 """
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from mase_server.descendants import LOW, lower
 from mase_server.simulation.building import run_program
+from mase_server.system import LOW, lower
 
 SESSION = Path("/proc/self/autogroup")
-LOWERED = "from mase_server.descendants import lower; lower(); import os; print(os.nice(0))"
+LOWERED = "from mase_server.system import lower; lower(); import os; print(os.nice(0))"
 #: A shell, the leader of a session, and a process in it that lowers itself.
 BESIDE = f'"{sys.executable}" -c "{LOWERED}"; cat {SESSION}'
 

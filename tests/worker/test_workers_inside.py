@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from mase_server import system
 from mase_server.protocol import wire
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
-from mase_server.worker import jobs, parent, processes
+from mase_server.worker import jobs, parent
 from mase_server.worker.preload import Preloader, file_stamp
 
 
@@ -193,12 +194,12 @@ def test_signalling_a_group_reaches_all_of_it_and_a_gone_one_is_no_error():
     code = "import subprocess, sys; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); p.wait()"
     leader = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
     member = int(leader.stdout.readline())
-    processes.kill_group(leader.pid)
+    system.signal_group(leader.pid)
     assert leader.wait() == -signal.SIGKILL
     leader.stdout.close()
     deadline = time.monotonic() + 30
     while runs(member) and time.monotonic() < deadline:
         os.sched_yield()
     assert not runs(member)
-    processes.kill_group(leader.pid)
-    processes.signal_group(2**22 + 1, signal.SIGTERM)
+    system.signal_group(leader.pid)
+    system.signal_group(2**22 + 1, signal.SIGTERM)

@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 import torch
 
-from mase_server.descendants import seconds_waited
+from mase_server.system import ALARM, seconds_waited, signals_named
 from mase_server.tracing.importing import lookups
 from mase_server.tracing.importing.importer import owns
 
@@ -215,9 +215,7 @@ def _format_arguments(args: tuple[Any, ...]) -> str:
 # These would replace ours. They are accepted and never called: nothing sends such a signal to a program.
 
 #: By name, because Windows has none of them.
-_OURS = frozenset(
-    getattr(signal, name) for name in ("SIGALRM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
-)  # fmt: skip
+_OURS = frozenset((ALARM, *signals_named("SIGUSR1", "SIGUSR2")))
 
 
 @contextmanager
@@ -245,8 +243,10 @@ def _wrap_signal(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_setitimer(original: Callable[..., Any]) -> Callable[..., Any]:
+    real = getattr(signal, "ITIMER_REAL", 0)
+
     def setitimer(which: int, seconds: float, interval: float = 0.0) -> Any:
-        return (0.0, 0.0) if which == signal.ITIMER_REAL else original(which, seconds, interval)
+        return (0.0, 0.0) if which == real else original(which, seconds, interval)
 
     return setitimer
 

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.descendants import seconds_waited
 from mase_server.notebooks import is_notebook
 from mase_server.ops.types import Kwargs
 from mase_server.protocol.records import Extent, Related
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
+from mase_server.system import seconds_waited
 from mase_server.tracing.diagnosis.failure import RAISED, Failure
 from mase_server.tracing.diagnosis.problems import describe_error
 from mase_server.tracing.execution.guard import AGAIN, program_of

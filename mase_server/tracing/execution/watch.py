@@ -23,6 +23,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from mase_server.ops.types import Kwargs
+from mase_server.system import ALARM, set_alarm
 from mase_server.tracing.execution.guard import TICK, OwnTime, Patience
 from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.constructions import Constructions, get_class_origin
@@ -38,7 +39,6 @@ LONGEST = 5.0
 
 # The functions as they are outside of the guard that keeps programs from using them.
 _signal = signal.signal
-_setitimer: Callable[..., tuple[float, float]] = getattr(signal, "setitimer", lambda *args: (0.0, 0.0))
 
 OnCall = Callable[[nn.Module, tuple[Any, ...], Kwargs], Any]
 
@@ -252,18 +252,18 @@ class Watch:
         if not _can_alarm():
             yield
             return
-        handler = _signal(signal.SIGALRM, self._handle_alarm)
-        left, _ = _setitimer(signal.ITIMER_REAL, seconds, 0.1 if seconds else 0)
+        handler = _signal(ALARM, self._handle_alarm)
+        left = set_alarm(seconds, 0.1 if seconds else 0)
         try:
             yield
         finally:
-            _setitimer(signal.ITIMER_REAL, left, 0.1 if left else 0)
-            _signal(signal.SIGALRM, handler)
+            set_alarm(left, 0.1 if left else 0)
+            _signal(ALARM, handler)
 
     def _rearm_alarm(self, seconds: float) -> None:
         self._spare, self._spent, self._last_step = seconds, OwnTime(), self.count() + SPARE_STEPS
         if _can_alarm():
-            _setitimer(signal.ITIMER_REAL, seconds, 0.1)
+            set_alarm(seconds, 0.1)
 
     def _has_spent(self) -> bool:
         """Are its steps or its seconds used up? The alarm goes by the clock, and repeats."""
@@ -300,4 +300,4 @@ def _holds_tensor(value: Any) -> bool:
 
 
 def _can_alarm() -> bool:
-    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    return threading.current_thread() is threading.main_thread()

@@ -9,11 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from mase_server.ops.paths import named_modules
 from mase_server.ops.types import Kwargs
+from mase_server.system import small_memory
 from mase_server.tracing.recording.calling import (
     DEVICE_WORDS,
     MOVES,
@@ -109,34 +108,18 @@ def _count_multiplications(one: torch.Tensor, other: torch.Tensor, made: torch.T
 
 #: Bytes that a guess or a real run may add to its process.
 ROOM = 2 << 30
-_SIZE = Path("/proc/self/statm")
 
 
 @contextmanager
 def limit_memory(room: int = ROOM) -> Iterator[None]:
     """Raise MemoryError for more than `room` further bytes, if the system can limit it (Linux)."""
-    if sys.platform != "linux":
-        yield
-        return
-    import resource
-
-    before, most = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = int(_SIZE.read_text().split()[0]) * resource.getpagesize() + room
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (_find_lowest_limit(before, most, wanted), most))
     try:
-        yield
+        with small_memory(room):
+            yield
     except MemoryError as error:
         if error.args:
             raise
         raise MemoryError(f"it takes more than {room / (1 << 30):g} GiB of memory") from error
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (before, most))
-
-
-def _find_lowest_limit(*limits: int) -> int:
-    """The lowest of the limits that are set (-1 is none)."""
-    return min(limit for limit in limits if limit >= 0)
 
 
 class Bounded(TorchFunctionMode):

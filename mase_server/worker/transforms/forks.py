@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from mase_server import system
 from mase_server.protocol import wire
-from mase_server.worker import processes
 
 #: The function with which a fork sends a message to its parent.
 Send = Callable[[wire.Message], None]
@@ -63,7 +63,7 @@ class Fork:
     def kill(self) -> None:
         """End the fork at once; not to be called after `reap`."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, system.KILL)
 
     def reap(self) -> int:
         """End the fork, unless it has ended by itself; return its status as waitpid gives it."""
@@ -77,7 +77,7 @@ class Fork:
 def fork_with_socket(sock: socket.socket, work: Work, close: Iterable[socket.socket], fault: str = "") -> int:
     """Fork this process; the fork does its work with one end of a socket pair. Return the fork's process id."""
     _flush_streams()
-    pid = processes.fork_process()
+    pid = system.fork_process()
     if pid == 0:
         _run_fork(sock, work, close, fault)
     return pid
@@ -96,7 +96,7 @@ def _run_fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], f
         for other in close:
             other.close()
         _as_new(fault)
-        processes.die_with_parent(parent)
+        system.die_with_parent(parent)
         sock.setblocking(True)
         work(sock)
         status = 0
@@ -112,10 +112,10 @@ def _run_fork(sock: socket.socket, work: Work, close: Iterable[socket.socket], f
 def _as_new(fault: str) -> None:
     """Handle signals, crashes and garbage as a new process would."""
     signal.set_wakeup_fd(-1)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGCHLD):
+    system.set_alarm(0)
+    for number in system.signals_named("SIGALRM", "SIGTERM", "SIGCHLD"):
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
+    for number in system.signals_named("SIGUSR1", "SIGUSR2"):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.disable()
     if fault:
@@ -133,8 +133,8 @@ def _flush_streams() -> None:
 
 def how_it_ended(status: int) -> str:
     """A status of waitpid in words: "was ended by SIGSEGV", "ended with status 3"."""
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
+    if (code := os.waitstatus_to_exitcode(status)) < 0:
+        number = -code
         names: dict[int, Any] = {each.value: each.name for each in signal.Signals}
         return f"was ended by {names.get(number, f'signal {number}')}"
-    return f"ended with status {os.waitstatus_to_exitcode(status)}"
+    return f"ended with status {code}"

@@ -8,9 +8,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mase_server import system
 from mase_server.protocol.records import TransformRecord
 from mase_server.protocol.snapshot import TransformAssembler
-from mase_server.worker.proof import can_fork
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask
 from mase_server.worker.transforms.forks import Fork, make_sender
@@ -22,7 +22,7 @@ SECONDS = 10.0
 
 def replay_pipelines(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TransformRecord]:
     """The overlay of each model's pipeline, without errors; pipelines that fail or take too long are left out."""
-    if not can_fork():
+    if not system.HAS_FORK:
         return []
     forks = [_fork_replay(live, title, steps) for title, steps in pipelines.items() if steps]
     assemblers = {fork: TransformAssembler() for fork in forks}

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from mase_server import system
 from mase_server.dtypes import short
 from mase_server.ir.annotate import Annotator
 from mase_server.ir.build import attribute, underlying_callable
@@ -41,7 +42,6 @@ from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.real import SEED, Real
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 from mase_server.visible import reveal
-from mase_server.worker import processes
 from mase_server.worker.traced import Live, Sources, Traced
 from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_memory
 from mase_server.worker.transforms.forks import Send
@@ -491,10 +491,10 @@ def send_known_passes(live: Live, send: Send) -> None:
 
 def useful_threads(model: nn.Module) -> int:
     """The useful number of threads: small operations, and those on a busy machine, wait longer than they compute."""
-    if parameters_of(model)[0] < WORTH_THREADS or not processes.may_compute_with_threads():
+    if parameters_of(model)[0] < WORTH_THREADS or not system.may_compute_with_threads():
         return 1
     count = os.cpu_count() or 1
-    return max(1, min(count, round(count - os.getloadavg()[0])))
+    return max(1, min(count, round(count - system.load_average())))
 
 
 def run_steps(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:

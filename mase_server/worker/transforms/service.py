@@ -11,18 +11,18 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mase_server.descendants import is_stopped, resident_bytes_of
 from mase_server.protocol import wire
+from mase_server.system import HAS_FORK, KILL, is_stopped, resident_bytes_of
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.execution.program import as_program
 from mase_server.tracing.models.real import Real, real_model
-from mase_server.worker.proof import can_fork
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError, in_units
 from mase_server.worker.transforms.forks import Fork, Send, fork_with_socket, how_it_ended, make_sender
@@ -135,7 +135,7 @@ class Service:
             return f"unknown method {method!r}; known: {sorted([*METHODS, 'ping'])}"
         if self.live is None:
             return "this file was not traced to its end: there is no model to work on"
-        return None if can_fork() else "passes run in forks of the process that traced the file, on Linux alone"
+        return None if HAS_FORK else "passes run in forks of the process that traced the file, on Linux alone"
 
     def _cancel_call(self, ident: int) -> None:
         if (task := self.tasks.get(ident)) is not None:
@@ -318,6 +318,8 @@ class Holder(Fork):
 
     def run(self, ident: int, method: str, params: Mapping[str, Any], fault: str) -> Held:
         """Have the holder fork a process for a call."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         ours, theirs = socket.socketpair()
         message = {"op": "run", "id": ident, "method": method, "params": params, "fault": fault}
         self.sock.setblocking(True)
@@ -367,6 +369,8 @@ class _Holding:
 
     def serve(self) -> None:
         """Serve until the parent closes its end."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         wake, woken = socket.socketpair()
         for one in (wake, woken):
             one.setblocking(False)
@@ -380,6 +384,8 @@ class _Holding:
 
     def _read_source(self, source: Any) -> bool:
         """Read the messages that have arrived; return False at the end of the stream."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         if source is not self.sock:
             source.recv(_RECEIVE)
             self._reap_forks()
@@ -392,10 +398,12 @@ class _Holding:
                 with socket.socket(fileno=self.descriptors.pop(0)) as task:
                     self._run_task(task, message)
             elif message["pid"] in self.children:
-                os.kill(message["pid"], signal.SIGKILL)
+                os.kill(message["pid"], KILL)
         return bool(data)
 
     def _reap_forks(self) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
         while self.children:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if not pid:
