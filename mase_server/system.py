@@ -1,7 +1,7 @@
 """The one module that knows which system it runs on: users, locks, processes, signals, sockets, priorities and limits.
 
 Everything here has a side for Linux, for macOS and for Windows, and asks whether the system has a thing before it uses
-it; tests/worker/test_other_systems.py runs the server with these things taken away. Nowhere else is `fcntl`, `os.fork`,
+it; tests/lsp/test_other_systems.py runs the server with these things taken away. Nowhere else is `fcntl`, `os.fork`,
 `os.killpg`, a Unix socket or /proc used without having asked this module (tests/test_imports.py).
 
 Linux: a trace child adopts the orphans of its descendants, so that they count as its own in memory and in number; the
@@ -96,7 +96,9 @@ def try_lock(descriptor: int) -> bool:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         elif HAS_LOCKS:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+    except OSError as error:
+        if sys.platform != "win32" and not isinstance(error, BlockingIOError):
+            raise
         return False
     return True
 
@@ -181,7 +183,7 @@ def ask_line(pid: int, *, at_once: bool = False) -> None:
 
 # Processes.
 
-_HAS_PROC = (PROC / "self" / "stat").exists()
+_HAS_PROC = sys.platform != "win32" and (PROC / "self" / "stat").exists()
 _TICKS = 100
 if sys.platform != "win32" and hasattr(os, "sysconf"):
     _TICKS = os.sysconf("SC_CLK_TCK")

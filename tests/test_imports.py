@@ -13,11 +13,15 @@ PACKAGE = ROOT / "mase_server"
 
 COMPILER = ("ops", "tracing", "ir", "formats", "passes", "hardware")
 #: What any part may use: what is said between processes, and how files and texts of others are read.
-SHARED = ("protocol", "dependencies", "visible", "notebooks", "paths", "reading", "private", "building", "suggestions")
+SHARED = (
+    "protocol", "dependencies", "visible", "notebooks", "paths", "reading", "private", "building", "suggestions",
+    "system",
+)  # fmt: skip
 #: part of the package -> the other parts that it may import, from the bottom to the top.
 MAY_IMPORT = {
-    **dict.fromkeys(("dtypes", "programs", "reading", "suggestions", "tools", "visible", "descendants"), ()),
-    "private": (),
+    **dict.fromkeys(("dtypes", "programs", "reading", "suggestions", "tools", "visible"), ()),
+    "system": ("programs",),
+    "private": ("system",),
     "notebooks": ("reading",),
     "paths": ("reading",),
     "dependencies": ("reading",),
@@ -26,14 +30,14 @@ MAY_IMPORT = {
     "telemetry": ("private", "visible"),
     "formats": ("suggestions",),
     "ops": ("formats", "visible"),
-    "tracing": ("ops", "dtypes", "descendants", *SHARED),
+    "tracing": ("ops", "dtypes", *SHARED),
     "ir": ("formats", "ops", "tracing", "dtypes", *SHARED),
     "hardware": ("formats", "ops", "ir", "building", "protocol", "visible"),
     "passes": ("formats", "ops", "tracing", "ir", "hardware", "tools", "dtypes", *SHARED),
-    "worker": (*COMPILER, "dtypes", "descendants", *SHARED),
-    "simulation": ("building", "private", "programs", "descendants"),
-    "daemon": ("telemetry", "programs", "descendants", "simulation", "worker.jobs", "dtypes", *SHARED),
-    "rpc": ("telemetry", "daemon", "descendants", *SHARED),
+    "worker": (*COMPILER, "dtypes", *SHARED),
+    "simulation": ("building", "private", "programs", "system"),
+    "daemon": ("telemetry", "programs", "simulation", "worker.jobs", "dtypes", *SHARED),
+    "rpc": ("telemetry", "daemon", *SHARED),
     "client": ("rpc.frames", "rpc.registry", *SHARED),
     "sweep": ("daemon", "programs", *SHARED),
     "lsp": ("telemetry", "daemon", "rpc", "dtypes", *SHARED),
@@ -124,6 +128,27 @@ def test_the_architecture_page_has_the_same_rules():
     }
     packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
     assert told == {part: set(may) for part, may in MAY_IMPORT.items() if part in packages}
+
+
+#: What not every system has; `system` alone may use it, and code after `if sys.platform == ...: raise`, or `hasattr`.
+NOT_EVERYWHERE = re.compile(
+    r"^(fcntl|resource|grp|pwd|termios|msvcrt"
+    r"|os\.(getuid|geteuid|killpg|setsid|getpgid|sysconf|getloadavg|setpriority|sched_\w+)"
+    r"|signal\.(SIGKILL|SIGSTOP|SIGHUP|SIGALRM|setitimer)|socket\.(AF_UNIX|SO_PEERCRED)|\w+\.add_signal_handler)$"
+)
+
+
+def test_one_module_knows_what_not_every_system_has():
+    used = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {name}"
+        for path in IMPORTS
+        if path.name not in ("system.py", "guard.py")  # that one replaces them in traced programs
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute | ast.Import)
+        for name in ([ast.unparse(node)] if isinstance(node, ast.Attribute) else [each.name for each in node.names])
+        if NOT_EVERYWHERE.match(name)
+    ]
+    assert used == []
 
 
 def test_one_module_knows_the_units_of_columns():

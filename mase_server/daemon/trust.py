@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from mase_server.private import NotPrivate, change_file, own_folder, read_own, write_whole
+from mase_server.system import user_id
 from mase_server.visible import reveal, shorten_middle
 
 _FILE = "trusted.json"
@@ -63,7 +64,7 @@ def warn_of_folder(folder: str) -> list[str]:
 
 def _is_open_to_all(folder: Path) -> bool:
     try:
-        return bool(folder.stat().st_mode & stat.S_IWOTH)
+        return user_id() is not None and bool(folder.stat().st_mode & stat.S_IWOTH)  # Windows has other rights
     except OSError:
         return False
 

@@ -176,7 +176,7 @@ def _usual_folder() -> Path:
 
 
 def _temporary_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"{_NAME}-{user_id() or 'user'}"
+    return Path(tempfile.gettempdir()) / f"{_NAME}-{'user' if user_id() is None else user_id()}"
 
 
 def write_registration(folder: Path, registration: Registration) -> Path:

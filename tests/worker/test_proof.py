@@ -96,7 +96,7 @@ def test_what_comes_while_a_fork_is_waited_for_ends_the_fork(monkeypatch: pytest
     made: list[int] = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
-    monkeypatch.setattr(proof, "stat_of", lambda pid: 1 / 0)
+    monkeypatch.setattr(proof.system, "stat_of", lambda pid: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         judge_in_fork(lambda: time.sleep(600) is None, 60.0)
     with pytest.raises(ChildProcessError):

@@ -7,6 +7,7 @@ import asyncio
 import builtins
 import contextlib
 import faulthandler
+import importlib
 import io
 import os
 import signal
@@ -15,7 +16,7 @@ import subprocess
 import sys
 
 with contextlib.suppress(ImportError):
-    import platformdirs.unix  # it has a Windows side, too
+    importlib.import_module("platformdirs.unix")  # it has a Windows side, too
 
 MODULES = ["fcntl", "resource", "grp", "pwd", "termios"]
 NAMES = {
