@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types bench matrix docs pictures sbom audit clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types bench matrix docs pictures sbom audit release clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -20,6 +20,7 @@ help:
 	@echo "make coverage  the lines that the tests run, ONLY=tests/rpc those of some"
 	@echo "make bench   every figure, beside other tools, in one table"
 	@echo "make docs    the reference pages, from docstrings and tables"
+	@echo "make release  every package of a release built and checked, none published"
 	@echo "make pictures  the documentation's pictures, taken in a VS Code"
 
 venv: $(STAMP)
@@ -166,6 +167,20 @@ sbom: tools venv $(SBOM)/bin/pip-audit
 audit: tools venv $(SBOM)/bin/pip-audit
 	$(SBOM)/bin/pip-audit --strict --no-deps --disable-pip --requirement tests/requirements.txt
 	cd $(CLIENT) && PATH="$(CURDIR)/.tools/bin:$$PATH" npm audit --audit-level=moderate
+
+# Builds and checks all that a release publishes, into dist/, and publishes nothing. URL is the project's address, which
+# stands nowhere in the repository: `make release URL=https://...`, or a line `URL = ...` in a file `release.mk` that git ignores.
+URL ?= https://example.org/mase-server
+-include release.mk
+RELEASE := .tools/release
+
+$(RELEASE)/bin/twine:
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --disable-pip-version-check --quiet install \
+	  "setuptools>=77" build==1.3.0 twine==7.0.0 check-wheel-contents==0.6.3
+
+release: vsix sbom $(RELEASE)/bin/twine
+	@$(BIN)/python -m docs.release $(URL) $(RELEASE)/bin
 
 docs: venv
 	$(BIN)/python -m docs.generate

@@ -5,6 +5,8 @@ import * as esbuild from 'esbuild';
 /** The pictures of the walkthrough are those of the documentation, taken in a real VS Code. */
 const PICTURES = ['editor', 'error', 'quantised', 'graph', 'verilog'];
 
+copyFileSync('../CHANGELOG.md', 'CHANGELOG.md'); // the marketplaces show the file beside package.json
+
 const production = process.argv.includes('--production');
 const common = {
   bundle: true,

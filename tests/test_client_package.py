@@ -18,9 +18,11 @@ OWN = {"mase.server.command", "mase.trace.server"}
 
 
 def test_package_server_and_extension_have_one_version() -> None:
-    project = tomllib.loads((CLIENT.parent / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((CLIENT.parent / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "mase_server.__version__"}
     lock = json.loads((CLIENT / "package-lock.json").read_text())
-    assert {project["version"], PACKAGE["version"], lock["version"], lock["packages"][""]["version"]} == {__version__}
+    assert {PACKAGE["version"], lock["version"], lock["packages"][""]["version"]} == {__version__}
 
 
 def test_the_settings_are_those_that_the_server_reads() -> None:
