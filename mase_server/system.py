@@ -15,9 +15,7 @@ extension meets. A trace child uses this module in the person's interpreter, whi
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import ctypes
 import functools
 import mmap
 import os
@@ -29,10 +27,13 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mase_server.programs import command_for_program
+if TYPE_CHECKING:
+    import asyncio
 
 if sys.platform == "win32":
+    import ctypes
     import msvcrt
 else:
     with contextlib.suppress(ImportError):
@@ -144,8 +145,10 @@ class _Clock(threading.Thread):
         import _thread
 
         while not self.ended.wait(max(0.0, self.due - time.monotonic())):
-            self.due = time.monotonic() + self._interval if self._interval else float("inf")
             _thread.interrupt_main(ALARM)
+            if not self._interval:
+                return
+            self.due = time.monotonic() + self._interval
 
 
 _clock: _Clock | None = None
@@ -163,7 +166,7 @@ def set_alarm(seconds: float, interval: float = 0.0) -> float:
     global _clock
     left = 0.0
     if _clock is not None:
-        left = max(0.0, min(_clock.due - time.monotonic(), 1e9))
+        left = max(0.0, _clock.due - time.monotonic())
         _clock.ended.set()
         _clock = None
     if seconds:
@@ -234,6 +237,8 @@ def _list_parents() -> list[tuple[int, int]]:
 
 def _ask_ps(*arguments: str) -> list[str]:
     """The lines that `ps` prints, on systems without /proc; none if there is no ps."""
+    from mase_server.programs import command_for_program  # a command that asks a daemon does without
+
     with contextlib.suppress(OSError):
         return str(command_for_program("ps", *arguments).run(capture_output=True, text=True).stdout).splitlines()
     return []
@@ -547,6 +552,8 @@ def be_called(name: str) -> Iterator[None]:
 
 def _call_prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
+        import ctypes  # a command that asks a daemon does without
+
         ctypes.CDLL(None).prctl(option, value)
 
 
