@@ -7,6 +7,7 @@ is an error, so that nothing can be left out unseen.
 
 from __future__ import annotations
 
+import ast
 import dis
 import sys
 from collections import Counter
@@ -76,6 +77,10 @@ class _Frame:
     returning: Place | None = None
 
 
+#: Lines from here on are in no file.
+_FAR = 1_000_000
+
+
 class Recorder:
     """Records the frames of one file. `truth` is place -> how often each described value was seen there."""
 
@@ -84,8 +89,22 @@ class Recorder:
         self.source = path.read_text(encoding="utf-8")
         self.places = places(self.source)
         self.truth: Truth = {}
+        self._lines: dict[int, int] = {}
         self._codes: dict[CodeType, _Code] = {}
         self._frames: dict[FrameType, _Frame] = {}
+
+    def compiled(self) -> CodeType:
+        """The file's code, in which each name that is bound has a line of its own.
+
+        Since 3.13, Python merges bindings on one line into one instruction, with the position of one of them.
+        """
+        tree = ast.parse(self.source, self.path)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                line = _FAR + len(self._lines)
+                self._lines[line] = node.lineno
+                node.lineno = node.end_lineno = line
+        return compile(tree, self.path, "exec", dont_inherit=True)
 
     @contextmanager
     def recording(self) -> Any:
@@ -100,6 +119,7 @@ class Recorder:
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
         if frame.f_code.co_filename != self.path:
             return None
+        frame.f_trace = self._on_event  # without it, Python 3.13 ignores the next line
         frame.f_trace_opcodes = True
         if frame.f_code.co_code[frame.f_lasti + 1] == 0:  # RESUME 0: the beginning, not a generator that goes on
             self._frames[frame] = _Frame()
@@ -148,7 +168,7 @@ class Recorder:
             where = step.positions
             if where is None or where.lineno is None or where.col_offset is None:
                 continue
-            at = where.lineno, where.col_offset
+            at = self._lines.get(where.lineno, where.lineno), where.col_offset
             if step.opname.startswith("STORE_") and step.opname.split("_")[1] in {"FAST", "NAME", "GLOBAL", "DEREF"}:
                 read.stores[step.offset] = step.argval, at
             if step.opname.startswith("RETURN_") and step.opname != "RETURN_GENERATOR":
@@ -166,7 +186,7 @@ def run_main(path: Path) -> Truth:
     namespace = _module(recorder, name)
     try:
         with recorder.recording():
-            exec(compile(recorder.source, str(path), "exec"), namespace)
+            exec(recorder.compiled(), namespace)
     finally:
         sys.modules[name] = main
     return recorder.truth
@@ -179,7 +199,7 @@ def run_with(path: Path, use: Callable[[dict[str, Any]], object]) -> Truth:
     namespace = _module(recorder, name)
     try:
         with recorder.recording():
-            exec(compile(recorder.source, str(path), "exec"), namespace)
+            exec(recorder.compiled(), namespace)
             use(namespace)
     finally:
         del sys.modules[name]
