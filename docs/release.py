@@ -35,10 +35,10 @@ WHEEL_HAS = re.compile(
     rf"|mase_server-{re.escape(__version__)}\.(dist-info/.*|data/data/share/mase-server/rtl/.*)"
 )
 VSIX_HAS = ("package.json", "readme.md", "changelog.md", "LICENSE.txt", "dist/extension.js", "bundled/start.py")
-#: Tests of an unpacked sdist: one of each kind, none of which needs more than the package and torch.
-SDIST_TESTS = ("tests/test_wire.py", "tests/test_imports.py", "tests/formats", "tests/rpc/test_registry.py",
-               "tests/lsp/test_with_real_daemon.py", "tests/lsp/test_alignment.py", "tests/test_client_package.py",
-               "tests/examples/test_equal_to_eager.py")  # fmt: skip
+#: Tests of an unpacked sdist: its parts alone, and the whole way from an editor to a traced shape.
+SDIST_TESTS = ("tests/test_wire.py", "tests/test_imports.py", "tests/formats/test_elements.py",
+               "tests/rpc/test_registry.py", "tests/lsp/test_with_real_daemon.py", "tests/lsp/test_alignment.py",
+               "tests/test_client_package.py")  # fmt: skip
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.M | re.S)
 
