@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.autograd import Function
@@ -126,7 +127,7 @@ def custom_functions_kept() -> Iterator[None]:
     torch's own are run through, and so is one that gets modules or functions to run, as in checkpointing: its result
     and its gradient consist of their calls.
     """
-    apply = vars(Function)["apply"].__func__
+    apply: Any = vars(Function)["apply"]
 
     def hook(original: Any, kind: type[Function], *args: Any, **kwargs: Any) -> Any:
         recorder = listening_recorder()
@@ -135,7 +136,16 @@ def custom_functions_kept() -> Iterator[None]:
             return original(kind, *args, **kwargs)
         return _record_function_call(recorder, original, kind, args, kwargs)
 
-    with intercept_calls(apply, hook):
+    if (plain := getattr(apply, "__func__", None)) is not None:
+        with intercept_calls(plain, hook):
+            yield
+        return
+
+    # Since torch 2.15 it is written in C: what a file bound to a name before, such as `f = Fn.apply`, is run through.
+    def replacement(kind: type[Function], *args: Any, **kwargs: Any) -> Any:
+        return hook(lambda kind, *args, **kwargs: apply.__get__(None, kind)(*args, **kwargs), kind, *args, **kwargs)
+
+    with patch.object(Function, "apply", classmethod(replacement)):
         yield
 
 
