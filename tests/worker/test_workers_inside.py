@@ -98,7 +98,18 @@ def test_calls_are_answered_until_the_wire_ends():
         unknown, untraced = connection.read(), connection.read()
         assert connection.read() is None
     assert (unknown["result"], unknown["kind"]) == (2, "argument")
-    methods = ["code", "compiled", "draw", "export", "passes", "ping", "transform", "verilog", "weight_statistics", "weights"]
+    methods = [
+        "code",
+        "compiled",
+        "draw",
+        "export",
+        "passes",
+        "ping",
+        "transform",
+        "verilog",
+        "weight_statistics",
+        "weights",
+    ]
     assert unknown["error"] == f"unknown method 'fly'; known: {methods}"
     assert untraced["error"] == "this file was not traced to its end: there is no model to work on"
 
