@@ -66,6 +66,7 @@ class Environment:
 
 
 ENVIRONMENTS = (
+    Environment("transformers-4.57", "3.11", "2.13.0", "4.57.6", "library"),
     Environment("torch-2.6", "3.11", "2.6.0", "5.23.0"),
     Environment("python-3.12", "3.12", "2.9.1", "5.23.0"),
     Environment("python-3.13", "3.13", "2.15.0", "5.23.0"),

@@ -59,7 +59,7 @@ async def test_the_end_by_a_containers_limit_is_told_and_the_next_save_works(gro
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """What this machine would tell of groups: a function that writes it."""
-    monkeypatch.setattr(limits, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(limits, "PROC", tmp_path / "proc")
     monkeypatch.setattr(limits, "_GROUPS", tmp_path / "groups")
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 16000 kB\nMemAvailable: 12000 kB\n")

@@ -27,14 +27,20 @@ def settings():
 
 
 def test_no_text_becomes_elements_or_code():
+    """The page of `mase-server view` alone has frames: documents of the built pages, without a word of a sheet."""
     assert len(SOURCES) > 60
-    assert {word: holding(word) for word in SINKS if holding(word)} == {}
+    assert {word: holding(word) for word in SINKS if holding(word)} == {"srcdoc": ["view/page/frame.ts"]}
+    assert "sheet" not in SOURCES["view/page/frame.ts"].lower()
+    assert "this.element.srcdoc = documentOf(parts, name);" in SOURCES["view/page/frame.ts"]
 
 
 def test_no_page_reaches_for_anything():
+    """The page of `mase-server view` alone asks a server: its own, for what it shows."""
     pages = {name: text for name, text in SOURCES.items() if "/page/" in name}
     assert len(pages) > 10
-    assert {name for name, text in pages.items() if any(word in text for word in REACHES)} == set()
+    found = re.compile(rf"(?:{'|'.join(map(re.escape, REACHES))})[^)]*\)?")
+    asked = {name: found.findall(text) for name, text in pages.items() if found.search(text)}
+    assert asked == {"view/page/main.ts": ["EventSource('events')", "fetch('sheet')"]}
 
 
 def test_all_pages_are_made_in_one_place_that_gives_them_their_policy():
