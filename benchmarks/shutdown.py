@@ -59,13 +59,22 @@ class Busy:
         self.editor = editor
         self.processes: set[tuple[int, str]] = set()
 
-    def look(self) -> None:
-        """See which processes there are."""
+    def look(self) -> list[str]:
+        """See which processes there are; returns their commands."""
         self.processes = {(pid, _began(pid)) for pid in family(self.editor.process.pid)}
+        return [_command(pid) for pid, _ in self.processes]
 
     def left(self) -> set[tuple[int, str]]:
         """Those that still run."""
         return {(pid, began) for pid, began in self.processes if began and _began(pid) == began}
+
+
+def _command(pid: int) -> str:
+    """The words of a process; "" for one that has ended, or is about to become another program."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
 
 
 def _began(pid: int) -> str:
@@ -103,7 +112,9 @@ async def busy(scratch: Path, names: frozenset[str] | None = None) -> AsyncItera
                 while not any(each.uri == endless.as_uri() and each.state == "tracing" for each in editor.statuses):
                     await asyncio.sleep(_POLL)
             found = Busy(editor)
-            found.look()
+            async with asyncio.timeout(_PATIENCE):
+                while not any(command.startswith("sleep ") for command in found.look()):
+                    await asyncio.sleep(_POLL)  # the program is there a moment before its child
             yield found
     finally:
         os.environ["PATH"] = os.environ["PATH"].removeprefix(f"{programs}:")

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from load import PARTS
@@ -29,10 +28,6 @@ def scratch(tmp_path, monkeypatch):
     return tmp_path
 
 
-def commands(processes):
-    return [Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid, _ in processes]
-
-
 @pytest.fixture
 def killed():
     """What is in this list at the end is killed, so that only this test fails."""
@@ -47,7 +42,7 @@ async def test_nothing_runs_after_shutdown_whatever_ran_before(scratch, killed):
     async with asyncio.timeout(150):
         async with busy(scratch, FILES) as found:
             killed.append(found)
-            running = commands(found.processes)
+            running = found.look()
             assert any("verilator" in each for each in running), running
             assert any(each.startswith("sleep ") for each in running), running
             assert sum("boot.py" in each for each in running) > len(FILES) + 1, "a child each, and their parent"
