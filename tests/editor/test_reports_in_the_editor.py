@@ -66,5 +66,5 @@ def test_the_status_item_says_why_a_trace_is_slow_and_a_report_is_shown_before_i
     assert "code-server" in report["versions"]["editor"]
     lines = [json.loads(line) for line in report["log"]]
     traces = [line for line in lines if line["event"] == "trace" and line["path"].endswith("slow.py")]
-    # The file that it waited for was missed, so its appearance brings one more trace: phases of it are too short to tell.
+    # The file that it waited for was missed; its appearance brings one more trace, whose phases are too short to tell.
     assert max(line["phases"].get("running", 0) for line in traces) >= 1
