@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types bench matrix docs pictures sbom audit release clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types other-types bench matrix docs pictures sbom audit release clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -121,6 +121,9 @@ lint: venv
 # Also as the code is on the systems that cannot be run here: what is of one system alone is unreachable on the others.
 types: venv
 	$(BIN)/mypy
+
+# The same for the systems that these machines are not, from scratch each time: so it is no part of the quick loop.
+other-types: venv
 	@for each in darwin win32; do $(BIN)/mypy --platform $$each --no-warn-unreachable --no-warn-unused-ignores || exit 1; done
 
 # Files of tests are shared out among processes, of which each computes on one core. The browser's driver keeps an event
@@ -131,7 +134,7 @@ types: venv
 # below this percentage: half a percent less than was measured.
 LINES := 89
 
-test: lint types vsix hardware-tools other-clients
+test: lint types other-types vsix hardware-tools other-clients
 	MASE_LINES=$(LINES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -m editor tests/editor || $(BIN)/python -m pytest -m editor tests/editor --last-failed
 
