@@ -22,7 +22,7 @@ from mase_server.cli.terminal import Line, align_table_columns, from_here, print
 from mase_server.lsp.labels import has_tensor, label_values
 from mase_server.lsp.wording import format_count, format_with_prefix, lens_text
 from mase_server.protocol.answers import Compiled
-from mase_server.protocol.records import Answer
+from mase_server.protocol.records import Answer, Params
 from mase_server.visible import reveal
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
@@ -269,14 +269,26 @@ class Graph:
         return {node.name: node for node in self.nodes}
 
 
+def request_graph(wanted: Params) -> Talk[list[Any]]:
+    """Ask for all pages of `mase/graph`, which are of one trace: a new one meanwhile begins them anew."""
+    pages: list[Any] = []
+    start: int | None = 0
+    while start is not None:
+        page = yield "mase/graph", {**wanted, "start": start}
+        if pages and (page["sha256"], page["generation"]) != (pages[0]["sha256"], pages[0]["generation"]):
+            pages, start = [], 0
+            continue
+        pages.append(page)
+        start = page["next"]
+    return pages
+
+
 def fetch_graph(subject: Subject, model: str | None, scope: str | None) -> Graph:
     """The graph of a model or of one of its modules; Refused."""
 
     def talk(path: str) -> Talk[Graph]:
         wanted = {key: value for key, value in {"path": path, "model": model, "scope": scope}.items() if value}
-        pages = [(yield "mase/graph", {**wanted, "columns": list(_COLUMNS)})]
-        while (start := pages[-1]["next"]) is not None:
-            pages.append((yield "mase/graph", {**wanted, "columns": list(_COLUMNS), "start": start}))
+        pages = yield from request_graph({**wanted, "columns": list(_COLUMNS)})
         known = yield "mase/models", {"path": path}
         names = {}
         if scope:

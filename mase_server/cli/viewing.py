@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import typer
 
 from mase_server import __version__
+from mase_server.cli.graphing import request_graph
 from mase_server.cli.reports import Report, Site, Talk, request_report
 from mase_server.cli.session import Refused, Subject, ask_daemon
 from mase_server.cli.showing import (
@@ -50,7 +51,6 @@ from mase_server.paths import canonical_path, find_data_folder
 from mase_server.private import describe_os_error
 from mase_server.protocol.answers import CostTable, Graph, ModelFacts, Pipeline
 from mase_server.protocol.arguments import Step
-from mase_server.protocol.records import Params
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def view(
     attach = daemon and not passes
     asked = Asked((file,), False, False, model, tuple(inputs or ()), python, attach, named)
     with _ended_by_mistakes():
-        sheets = SheetRequest(parse_steps(passes or ()) if passes else [])
+        sheets = SheetRequest(parse_steps(passes) if passes else [])
         if target is None:
             _serve_until_interrupted(asked, sheets, opened)
             return
@@ -198,7 +198,7 @@ class SheetRequest:
             of_model = {"path": path, "model": facts["title"]}
             costs = yield "mase/costTable", of_model
             passes = yield "mase/pipeline", of_model
-            graph = yield from _request_graph(of_model)
+            graph = yield from request_graph({**of_model, "count": _AT_ONCE, "columns": _COLUMNS})
             models.append(
                 ModelSheet(
                     title=facts["title"],
@@ -210,20 +210,6 @@ class SheetRequest:
                 )
             )
         return report, make_sheet(report, models)
-
-
-def _request_graph(of_model: Params) -> Talk[list[Graph]]:
-    """The pages of a model's graph, all of one trace."""
-    pages: list[Graph] = []
-    start: int | None = 0
-    while start is not None:
-        page = yield "mase/graph", {**of_model, "start": start, "count": _AT_ONCE, "columns": _COLUMNS}
-        if pages and (page["sha256"], page["generation"]) != (pages[0]["sha256"], pages[0]["generation"]):
-            pages, start = [], 0
-            continue
-        pages.append(page)
-        start = page["next"]
-    return pages
 
 
 def make_sheet(report: Report, models: list[ModelSheet]) -> Sheet:

@@ -193,8 +193,8 @@ class _Finder(Running):
         if not classes and not self.shown:
             classes = library_classes(vars(module), self.tree, self.request.folder)
         calls = self.around(vars(module)).workspace.calls
-        names = find_root_classes(classes, self.tree, lambda name: next(calls(name), None) is not None)
-        names = [self.options.model] if self.options.model else names
+        named = [self.options.model] if self.options.model else []
+        names = named or find_root_classes(classes, self.tree, lambda name: next(calls(name), None) is not None)
         # Classes that need no guess come first.
         names.sort(key=lambda name: name in classes and bool(list_required_parameters(classes[name])))
         unshown: list[Unshown] = []

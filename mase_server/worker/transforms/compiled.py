@@ -27,9 +27,9 @@ from mase_server.tracing.models.found import call_arguments
 from mase_server.tracing.models.real import Real
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 from mase_server.worker.traced import Live
-from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_memory
+from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
-from mase_server.worker.transforms.runs import Subject
+from mase_server.worker.transforms.runs import Subject, answer_on_meta
 
 #: How `torch.export` may take the sizes that vary, the best way first.
 _SIZES_OF_EXPORT = ("named sizes", "sizes that torch chooses", "fixed sizes")
@@ -59,6 +59,10 @@ _FOR_DEVELOPERS = re.compile(r"\n+\s*(Developer debug context:|For more details 
 _ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace .*?\n+")
 
 
+#: Takes a graph and its example inputs, returns what runs in its place.
+_Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+
+
 @dataclass(slots=True)
 class Captured:
     """What was compiled. graphs: of Dynamo or ATen, in order.  logged: messages of PyTorch, by logger."""
@@ -76,53 +80,47 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     if ask.name not in VIEWS:
         raise AskError(f"there is no view {ask.name!r}; there are {', '.join(VIEWS)}")
     if real is None:
-        if problem := explain_lack_of_memory(subject.traced, ask.memory):
-            raise AskError(problem, "limit")
-        send({"value": {"then": "measure"}})
-        return
+        return answer_on_meta(subject, ask, send)
     workspace = live.request.folder
     forwards = (getattr(type(module).forward, "__globals__", {}) for module in real.model.modules())
     restore_plain_code(live.request.path, list({id(each): each for each in forwards}.values()))
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad():
         made = VIEWS[ask.name](subject, real.model, workspace)
-    send({"value": made})
+    return send({"value": made})
 
 
 # Dynamo and ATen: the graphs that a backend is given.
 
 
 def _show_dynamo(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
-    captured = Captured()
-
-    def keep(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        captured.graphs.append(graph)
-        return graph.forward
-
-    _run_compiled(subject, model, keep, captured)
-    return _write_record("dynamo", captured, workspace)
+    return _show_graphs("dynamo", lambda keep: keep, subject, model, workspace)
 
 
 def _show_aten(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
     from torch._dynamo.backends.common import aot_autograd
 
+    return _show_graphs("aten", lambda keep: aot_autograd(fw_compiler=keep), subject, model, workspace)
+
+
+def _show_graphs(
+    view: str, backend_of: Callable[[_Compiler], Any], subject: Subject, model: nn.Module, workspace: str
+) -> Compiled:
+    """Compile the model, run it as its file does and at other sizes, and keep what PyTorch logs meanwhile.
+
+    backend_of: makes a backend from a function that is given each graph.
+    """
+    import torch._dynamo
+
     captured = Captured()
 
     def keep(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         captured.graphs.append(graph)
         return graph.forward
 
-    _run_compiled(subject, model, aot_autograd(fw_compiler=keep), captured)
-    return _write_record("aten", captured, workspace)
-
-
-def _run_compiled(subject: Subject, model: nn.Module, backend: Any, captured: Captured) -> None:
-    """Compile the model, run it as its file does and at other sizes, and keep what PyTorch logs meanwhile."""
-    import torch._dynamo
-
     torch._dynamo.reset()
     with _listen(captured.logged):
-        compiled = torch._dynamo.optimize(backend)(model)
+        compiled = torch._dynamo.optimize(backend_of(keep))(model)
         args, kwargs = call_arguments(model, subject.example.arguments)
         compiled(*args, **kwargs)
         count = len(captured.graphs)
@@ -130,6 +128,7 @@ def _run_compiled(subject: Subject, model: nn.Module, backend: Any, captured: Ca
             args, kwargs = call_arguments(model, inputs_at(subject.traced.session.inputs, sizes))
             compiled(*args, **kwargs)
     del captured.graphs[count:]
+    return _write_record(view, captured, workspace)
 
 
 def _other_sizes(subject: Subject) -> list[Mapping[str, int]]:

@@ -497,6 +497,13 @@ def useful_threads(model: nn.Module) -> int:
     return max(1, min(count, round(count - system.load_average())))
 
 
+def answer_on_meta(subject: Subject, ask: Ask, send: Send) -> None:
+    """For what needs weights, on meta: only check whether there is enough memory for them; AskError if not."""
+    if problem := explain_lack_of_memory(subject.traced, ask.memory):
+        raise AskError(problem, "limit")
+    send({"value": {"then": "measure"}})
+
+
 def run_steps(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
     """Apply the steps to a new graph; send each step's name before it runs."""
     torch.manual_seed(SEED)

@@ -23,11 +23,11 @@ from mase_server.tracing.models.real import Real
 from mase_server.tracing.recording.rungs import OnCpu
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms import runs
-from mase_server.worker.transforms.ask import Ask, AskError, explain_lack_of_memory
+from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.compiled import send_compiled
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
-from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps, useful_threads
+from mase_server.worker.transforms.runs import Subject, answer_on_meta, raise_stopped, run_steps, useful_threads
 
 # The forms in which a model's graph is written: a checkpoint of the real model, its weights as bytes, a drawing.
 
@@ -35,7 +35,7 @@ from mase_server.worker.transforms.runs import Subject, raise_stopped, run_steps
 def write_checkpoint(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """Write `{name}.pt` and `{name}.mz` of the model with its weights, after its steps: {"files", "weights"}."""
     if real is None:
-        return _answer_on_meta(live, ask, send)
+        return answer_on_meta(Subject.of(live, ask.model), ask, send)
     applied = _apply_steps(live, ask, real, send)
     try:
         applied.graph.export(ask.name)
@@ -48,7 +48,7 @@ def write_checkpoint(live: Live, ask: Ask, real: Real | None, send: Send) -> Non
 def send_weights(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """A page of the parameters and buffers after the steps: `read_array_page`, with their source as "weights"."""
     if real is None:
-        return _answer_on_meta(live, ask, send)
+        return answer_on_meta(Subject.of(live, ask.model), ask, send)
     applied = _apply_steps(live, ask, real, send)
     try:
         page = read_array_page(applied.graph.model, ask.names, ask.start, ask.count)
@@ -60,7 +60,7 @@ def send_weights(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
 def send_weight_statistics(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """Statistics of the parameters of a module, or of one parameter, after the steps. name: of either."""
     if real is None:
-        return _answer_on_meta(live, ask, send)
+        return answer_on_meta(Subject.of(live, ask.model), ask, send)
     applied = _apply_steps(live, ask, real, send)
     traced = live.traced[live.index(ask.model)].found.model
     whole = applied.weights or real.given.issuperset(name for name, _ in named_parameters(traced))
@@ -69,13 +69,6 @@ def send_weight_statistics(live: Live, ask: Ask, real: Real | None, send: Send) 
     except ValueError as error:
         raise AskError(str(error)) from error
     return send({"value": {"parameters": parameters, "total": total, "weights": applied.weights or real.how}})
-
-
-def _answer_on_meta(live: Live, ask: Ask, send: Send) -> None:
-    """On meta, only check whether there is enough memory for weights."""
-    if problem := explain_lack_of_memory(Subject.of(live, ask.model).traced, ask.memory):
-        raise AskError(problem, "limit")
-    send({"value": {"then": "measure"}})
 
 
 def _apply_steps(live: Live, ask: Ask, real: Real, send: Send) -> Applied:
@@ -98,10 +91,7 @@ def send_drawing(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     steps = () if ask.original else ask.steps
     applied = run_steps(subject, Pipeline(steps, subject.known()), send, real=real is not None)
     if real is None and applied.stopped is None and applied.rest:
-        if problem := explain_lack_of_memory(subject.traced, ask.memory):
-            raise AskError(problem, "limit")
-        send({"value": {"then": "measure"}})
-        return
+        return answer_on_meta(subject, ask, send)
     raise_stopped(applied.stopped)
     send({"value": {"text": graph_svg(applied.graph, "format" if ask.name == "format" else "family")}})
 
@@ -228,10 +218,7 @@ def send_hardware(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """
     subject = Subject.of(live, ask.model, real)
     if real is None:
-        if problem := explain_lack_of_memory(subject.traced, ask.memory):
-            raise AskError(problem, "limit")
-        send({"value": {"then": "measure"}})
-        return
+        return answer_on_meta(subject, ask, send)
     torch.set_num_threads(useful_threads(real.model))
     applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
     raise_stopped(applied.stopped)
