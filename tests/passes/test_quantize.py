@@ -361,6 +361,7 @@ def test_bert_runs_in_eight_bits_without_rounding_its_masks():
 ERRORS = [
     ({"by": "color"}, "quantize: by is 'color', expected one of type, name, regex_name, scope"),
     ({"linera": "fixed(8,4)"}, "quantize: it takes no 'linera'; did you mean 'linear'?"),
+    ({"0": "fixed(8,4)"}, "quantize: '0' is the name of a layer: give by=name to choose by names"),
     (
         {"linear": {"width": 8}},
         'quantize: {\'width\': 8} is no configuration; examples: {"config": {"name": None}} or "fixed(8,4)"',

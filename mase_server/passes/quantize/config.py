@@ -107,6 +107,8 @@ class Chooser:
         self.default = Config.of(default) if default is not None else None if own else Config.of(USUAL[0])
         self.entries = {key: Config.of(value) for key, value in own.items()}
         if self.way == "type" and (unknown := [key for key in own if key not in NAMES]):
+            if unknown[0] in dict(model.named_modules()):
+                raise ValueError(f"quantize: {unknown[0]!r} is the name of a layer: give by=name to choose by names")
             raise ValueError(f"quantize: it takes no {unknown[0]!r}{suggest_key(unknown[0], OWN)}")
         self._used: set[str] = set()
 
