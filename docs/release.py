@@ -28,17 +28,22 @@ CLIENT, DIST = "mase_client_vscode", ROOT / "dist"
 README = ROOT / "README.md"
 #: What an sdist must have beside the package, so that it can be tested, read and packed by others.
 SDIST_HAS = ("CHANGELOG.md", "LICENSE", "docs/README.md", "examples/mlp.py", "rtl/README.md", "tests/conftest.py",
-             "tests/requirements.txt", "benchmarks/matrix.py", "mase_client_vscode/package.json")  # fmt: skip
+             "tests/requirements.txt", "benchmarks/matrix.py", "mase_client_vscode/package.json",
+             "mase_client_vscode/dist/pages/view.js")  # fmt: skip
 #: All that may lie in a wheel.
-WHEEL_HAS = re.compile(
+WHEEL_MAY = re.compile(
     r"mase_server/(\w+/)*(\w+\.py|py\.typed)|mase_server/hardware/templates/[\w.-]+"
-    rf"|mase_server-{re.escape(__version__)}\.(dist-info/.*|data/data/share/mase-server/rtl/.*)"
+    rf"|mase_server-{re.escape(__version__)}\.(dist-info/.*|data/data/share/mase-server/(rtl|pages)/[\w./-]+)"
 )
+#: What a wheel must have of the folder `share/mase-server`: components for Verilog, and the pages of `view`.
+WHEEL_HAS = ("rtl/fixed_linear.sv", "rtl/simulation/driver.cpp", "pages/view.js", "pages/view.css")
 VSIX_HAS = ("package.json", "readme.md", "changelog.md", "LICENSE.txt", "dist/extension.js", "bundled/start.py")
 #: Tests of an unpacked sdist: its parts alone, and the whole way from an editor to a traced shape.
 SDIST_TESTS = ("tests/test_wire.py", "tests/test_imports.py", "tests/formats/test_elements.py",
                "tests/rpc/test_registry.py", "tests/lsp/test_with_real_daemon.py", "tests/lsp/test_alignment.py",
                "tests/test_client_package.py")  # fmt: skip
+#: What no README shows, and what needs the files beside the package.
+ALSO_TRIED = (["mase-server", "view", "model.py", "-o", "page.html"],)
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s:#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"^```\w*\n(.*?)^```$", re.M | re.S)
 
@@ -102,22 +107,27 @@ def build_python(source: Path, tools: Path) -> tuple[Path, Path]:
     if missing := [name for name in SDIST_HAS if name not in held]:
         raise NotReleasable(f"the sdist lacks {', '.join(missing)}")
     with zipfile.ZipFile(wheel) as archive:
-        stray = [name for name in archive.namelist() if not WHEEL_HAS.fullmatch(name)]
+        names = archive.namelist()
         metadata = archive.read(f"mase_server-{__version__}.dist-info/METADATA").decode()
-    if stray:
+    if stray := [name for name in names if not WHEEL_MAY.fullmatch(name)]:
         raise NotReleasable(f"the wheel has stray files: {', '.join(stray[:5])}")
+    shared = f"mase_server-{__version__}.data/data/share/mase-server/"
+    if missing := [name for name in WHEEL_HAS if shared + name not in names]:
+        raise NotReleasable(f"the wheel lacks {', '.join(missing)}")
     if relative := LINK.findall(metadata.partition("\n\n")[2]):
         raise NotReleasable(f"the README's links lead nowhere on an index: {relative[:3]}")
     return sdist, wheel
 
 
 def build_vsix(source: Path) -> Path:
-    """The extension, packed in the copy, with what a marketplace shows."""
+    """The extension, packed in the copy, with what a marketplace shows; its pages stay there for the wheel."""
     client, made = source / CLIENT, DIST / f"mase-vscode-{__version__}.vsix"
-    (client / "node_modules").symlink_to(ROOT / CLIENT / "node_modules")
+    modules = client / "node_modules"
+    modules.symlink_to(ROOT / CLIENT / "node_modules")
     _run([sys.executable, client / "scripts" / "bundle_server.py", client / "bundled"], source)
     path = os.pathsep.join([str(ROOT / ".tools" / "bin"), os.environ["PATH"]])
     _run(["npm", "run", "--silent", "package"], client, {"PATH": path})
+    modules.unlink()
     shutil.copy2(client / "dist" / "mase-vscode.vsix", made)
     with zipfile.ZipFile(made) as archive:
         held = {name.removeprefix("extension/") for name in archive.namelist()}
@@ -139,7 +149,7 @@ def readme_commands(page: str) -> Iterator[list[str]]:
 
 
 def try_readme(wheel: Path, models: str, folder: Path) -> list[str]:
-    """Run every command of the README in a fresh environment in `folder`, outside of the checkout.
+    """Run every command of the README, and `ALSO_TRIED`, in a fresh environment in `folder`, outside of the checkout.
 
     models: the interpreter with torch. Returns a line for each; NotReleasable if one fails.
     """
@@ -155,7 +165,7 @@ def try_readme(wheel: Path, models: str, folder: Path) -> list[str]:
         "XDG_STATE_HOME": str(folder / "state"), "XDG_CACHE_HOME": str(folder / "cache"),
     }  # fmt: skip
     told = []
-    for words in readme_commands(README.read_text("utf-8")):
+    for words in [*readme_commands(README.read_text("utf-8")), *ALSO_TRIED]:
         if words == ["pip", "install", "mase-server"]:
             words = ["pip", "--quiet", "--disable-pip-version-check", "install", str(wheel)]
         _run([commands / words[0], *words[1:]], work, settings)
@@ -207,15 +217,15 @@ def main(url: str, tools: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="mase-release-") as scratch:
         source = Path(scratch, "source")
         copy_tracked(source, url)
+        print(f"packed {build_vsix(source).name}")
         sdist, wheel = build_python(source, tools)
         print(f"built and checked {sdist.name}, {wheel.name}")
         (DIST / "notes.md").write_text(changes(), "utf-8")
-        print(f"packed {build_vsix(source).name}")
         Path(scratch, "sdist").mkdir()
         print(f"tests of the unpacked sdist: {try_sdist(sdist, Path(scratch, 'sdist'))}")
         Path(scratch, "readme").mkdir()
         for command in try_readme(wheel, sys.executable, Path(scratch, "readme")):
-            print(f"the README's command works: {command}")
+            print(f"works from the wheel: {command}")
     for bom in sorted((ROOT / "docs" / "sbom").glob("*.json")):
         shutil.copy2(bom, DIST / f"sbom-{bom.name}")
     fill_recipes(sdist, url)

@@ -1,7 +1,10 @@
 """What is packed and published: links, versions, recipes, workflows, and the commands of the README and the pages."""
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -109,12 +112,57 @@ def test_a_command_on_a_page_is_one_that_the_program_takes(page, line):
     assert [option for option in given if option not in options | further and option != "--help"] == []
 
 
+#: Goes on until it is stopped, or needs another machine: other tests start these for real.
+ENDLESS = re.compile(r"mase-server (lsp|serve|trust|rpc|view [^-]*$|sweep .*--on dask)")
+#: What a page has in mind by model.py or net.py; elsewhere it is any model.
+MEANT = {"formats.md": "gpt.py", "inputs.md": """
+from torch import nn
+
+# mase[small]: x: f32[1, 3, 32, 32]
+# mase[large]: x: f32[2, 3, 64, 64]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+"""}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_every_command_of_the_readme_works_in_a_fresh_environment(tmp_path):
+@pytest.mark.timeout(900)
+def test_every_command_of_the_readme_and_the_pages_works_in_a_fresh_environment(tmp_path):
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    source = tmp_path / "source"
+    source, folder = tmp_path / "source", tmp_path / "fresh"
     release.copy_tracked(source, PROJECT_URL)
+    pages = "mase_client_vscode/dist/pages"  # a release builds them, and git has none of them
+    shutil.copytree(ROOT / pages, source / pages)
     release._run([*words, tmp_path, source], tmp_path)
     [wheel] = tmp_path.glob("*.whl")
-    told = release.try_readme(wheel, sys.executable, tmp_path / "fresh")
-    assert [each.split()[0:2] for each in told[1:]] == [["mase-server", each] for each in ("shapes", "check", "doctor")]
+    told = [each.split()[:2] for each in release.try_readme(wheel, sys.executable, folder)]
+    assert told[1:] == [["mase-server", each] for each in ("shapes", "check", "doctor", "view")]
+    assert "<title>" in (folder / "work" / "page.html").read_text()
+
+    work, failed = folder / "pages", []
+    shutil.copytree(ROOT / "examples", work / "examples")
+    (work / "src").mkdir()
+    shutil.copy2(ROOT / "examples" / "lenet.py", work / "src")
+    shutil.copy2(ROOT / "examples" / "sweep.toml", work / "grid.toml")
+    once = {line: page for page, line in LINES if page != "README.md" and not ENDLESS.search(line)}
+    for line, page in once.items():
+        meant = MEANT.get(page, "mlp.py")
+        text = meant if "\n" in meant else (ROOT / "examples" / meant).read_text()
+        for name in ("model.py", "net.py"):
+            (work / name).write_text(text)
+        words = shlex.split(line.removeprefix("$ "))
+        settings = os.environ | {"VIRTUAL_ENV": str(Path(sys.prefix)), "XDG_STATE_HOME": str(folder / "state")}
+        done = subprocess.run(
+            [folder / "venv" / "bin" / words[0], *words[1:]],
+            cwd=work, env=settings, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if done.returncode:
+            failed.append(f"{page}: {line}: {done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}")
+    assert failed == []
