@@ -18,7 +18,7 @@ from docs import json_output, passes, typescript
 from docs.described import described
 from docs.diagnostics import CODES
 from docs.library import grid
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 from mase_server.cli.main import lsp_parser, run_lsp
 from mase_server.daemon.api import API
 from mase_server.daemon.status import END_STATES, STATES, Status
@@ -48,8 +48,8 @@ def tool_pages() -> dict[str, str]:
 
 
 def _cli() -> Iterator[str]:
-    yield f"# The command line\n\n{app.info.help}\n"
-    registered = [each for each in app.registered_commands if each.callback is not None]
+    yield f"# The command line\n\n{build_app().info.help}\n"
+    registered = [each for each in build_app().registered_commands if each.callback is not None]
     commands = {each.name or each.callback.__name__: each.callback for each in registered}
     for name in sorted(commands.keys() - {"lsp"}):
         yield f"## mase-server {name}\n\n{inspect.getdoc(commands[name])}\n"
@@ -61,7 +61,7 @@ def _cli() -> Iterator[str]:
 
 def _typed(command: str, callback: Any) -> Iterator[tuple[str, str, str]]:
     """A row for each parameter of a typer command."""
-    made = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    made = typer.main.get_command(build_app()).commands[command]  # type: ignore[attr-defined]
     options = {each.name: [*each.opts, *each.secondary_opts] for each in made.params}
     hints = get_type_hints(callback, include_extras=True)
     for name, parameter in inspect.signature(callback).parameters.items():

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -66,4 +66,4 @@ def test_an_issue_form_asks_each_question_once_and_names_commands_that_exist(pat
     assert len(set(names)) == len(names)
     assert all(field["attributes"]["label"] for field in form["body"])
     commands = set(re.findall(r"`mase-server (\w+)`", path.read_text()))
-    assert commands <= {*get_command(app).commands, "report"}
+    assert commands <= {*get_command(build_app()).commands, "report"}

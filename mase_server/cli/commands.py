@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mase_server.cli import checking, doctor, graphing, inputs, serving, viewing
 from mase_server.cli.steps import complete_models, pass_names
-from mase_server.cli.sweep import sweep
 from mase_server.cli.terminal import say
 from mase_server.daemon.trust import grant_trust, revoke_trust, warn_of_folder
 from mase_server.private import state_dir
@@ -360,23 +360,6 @@ def trust(
         raise typer.Exit(1) from None
 
 
-for command in (
-    checking.check,
-    graphing.graph,
-    graphing.draw,
-    inputs.inputs,
-    serving.workers,
-    doctor.doctor,
-    serving.serve,
-    viewing.view,
-):
-    app.command()(command)
-app.command()(sweep)
-app.command("compile")(graphing.compile_model)
-app.command(context_settings={"ignore_unknown_options": True})(serving.rpc)
-
-
-@app.command()
 def report() -> None:
     """Collect facts for a bug report, without source code: see `mase-server report --help`."""
     from mase_server.cli.collecting import run_report
@@ -384,9 +367,29 @@ def report() -> None:
     run_report(sys.argv[2:])
 
 
-@app.command()
 def lsp() -> None:
     """Serve an editor: see `mase-server lsp --help`."""
     from mase_server.cli.main import run_lsp as serve
 
     serve(sys.argv[2:])
+
+
+#: The commands of other modules, and the modules; each starts faster without the imports of the others.
+_ELSEWHERE = {
+    "check": "checking", "graph": "graphing", "draw": "graphing", "inputs": "inputs", "workers": "serving",
+    "doctor": "doctor", "serve": "serving", "view": "viewing", "sweep": "sweep", "compile": "graphing",
+    "rpc": "serving",
+}  # fmt: skip
+
+
+@cache
+def build_app(only: str | None = None) -> typer.Typer:
+    """The command line. If `only` is a command of another module, the other modules' commands are left out."""
+    for name in [only] if only in _ELSEWHERE else _ELSEWHERE:
+        module = import_module(f"mase_server.cli.{_ELSEWHERE[name]}")
+        settings = {"ignore_unknown_options": True} if name == "rpc" else None
+        function = module.compile_model if name == "compile" else getattr(module, name)
+        app.command(name, context_settings=settings)(function)
+    app.command()(report)
+    app.command()(lsp)
+    return app

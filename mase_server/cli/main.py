@@ -31,9 +31,9 @@ def main() -> None:
     elif (status := _run_quick_command(arguments)) is not None:
         sys.exit(status)
     else:
-        from mase_server.cli.commands import app
+        from mase_server.cli.commands import build_app
 
-        app(prog_name="mase-server")
+        build_app(next(iter(arguments), None))(prog_name="mase-server")
 
 
 def _run_quick_command(arguments: list[str]) -> int | None:

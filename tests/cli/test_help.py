@@ -14,7 +14,7 @@ import yaml
 from typer.main import get_command
 
 from mase_server import __version__
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 from mase_server.cli.steps import _built_in
 from mase_server.passes.registry import built_in
 from tests.cli.conftest import NET
@@ -26,7 +26,7 @@ OWN = ("shapes", "passes", "apply", "check", "graph", "draw", "workers", "doctor
 @pytest.mark.parametrize("name", OWN)
 def test_help_has_examples_that_the_command_takes(name):
     """Each example is read by the command's own parser, so that none can go out of date."""
-    command = get_command(app).commands[name]
+    command = get_command(build_app()).commands[name]
     text = command.callback.__doc__
     examples = re.findall(rf"^ +mase-server {name}(.*?)(?: [|>] .*)?$", text, re.MULTILINE)
     assert len(examples) >= 2
@@ -157,14 +157,14 @@ def test_the_hook_names_a_command_that_takes_files():
     """pre-commit puts the names of changed files behind `entry`."""
     [hook] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     program, name = hook["entry"].split()
-    command = get_command(app).commands[name]
+    command = get_command(build_app()).commands[name]
     assert (program, hook["id"], hook["types"]) == ("mase-server", "mase-server-check", ["python"])
     assert [parameter.name for parameter in command.params if parameter.nargs == -1] == ["paths"]
 
 
 def test_the_page_on_the_command_line_speaks_of_what_there_is():
     page = (ROOT / "docs" / "cli.md").read_text()
-    parameters = [parameter for each in get_command(app).commands.values() for parameter in each.params]
+    parameters = [parameter for each in get_command(build_app()).commands.values() for parameter in each.params]
     known = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
     known |= {"--install-completion", "--help", "--index-url"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page)) <= known

@@ -10,7 +10,7 @@ import typer
 from torch import nn
 
 from mase_server.building import Build
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 from mase_server.hardware.emission import read_template
 from mase_server.simulation.simulating import Integers, write_npz
 
@@ -20,7 +20,7 @@ SHELL, *BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```", PAGE.partition("## Be
 
 
 def test_every_option_that_is_named_is_one_of_the_command():
-    command = typer.main.get_command(app).commands["verilog"]
+    command = typer.main.get_command(build_app()).commands["verilog"]
     known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     named = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*\b", PAGE.partition("## Beside the source")[0]))
     assert {"--multipliers", "--vectors", "--stall", "-o"} <= named <= known

@@ -15,13 +15,13 @@ from typer.main import get_command
 
 from docs import release
 from mase_server import PROJECT_URL, __version__
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 RECIPES = ROOT / "docs" / "recipes"
 WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
-COMMANDS = get_command(app).commands
+COMMANDS = get_command(build_app()).commands
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINES = [
     (page.name, line.partition("  #")[0].strip())

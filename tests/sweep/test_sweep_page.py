@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from mase_server.cli.commands import app
+from mase_server.cli.commands import build_app
 from mase_server.cli.steps import parse_steps
 from mase_server.sweep.grid import Grid, read_grid
 from mase_server.sweep.points import FIGURES, Surroundings
@@ -37,7 +37,7 @@ def test_the_table_of_the_page_has_every_figure_and_which_way_is_better():
 
 
 def test_every_command_of_the_page_has_options_that_there_are():
-    known = {name for each in get_command(app).commands["sweep"].params for name in each.opts}
+    known = {name for each in get_command(build_app()).commands["sweep"].params for name in each.opts}
     lines = re.findall(r"^mase-server sweep (.*?)(?: +#.*)?$", PAGE, re.MULTILINE)
     assert len(lines) == 3
     for line in lines:
