@@ -43,6 +43,11 @@ class _Printer:
         #: Kinds of nodes whose values have names.
         self.named: set[fx.Node] = set()
         self.imports: dict[str, str] = {}
+        for node in module.graph.nodes:
+            if node.op == "call_function":
+                target = underlying_callable(node.target)
+                for each in target.classes() if isinstance(target, Rebuild) else (target,):
+                    self._note_import(each)
 
     def lines(self) -> Iterator[str]:
         """The whole text, line by line."""
@@ -107,7 +112,6 @@ class _Printer:
         elif node.op == "get_attr":
             self.texts[node] = path_text(str(node.target))
         else:
-            self._note_import(underlying_callable(node.target))
             text = call_text(node, self._show)
             if self._is_inside(node):
                 self.texts[node] = text
@@ -132,7 +136,7 @@ class _Printer:
 
     def _result_name(self, node: fx.Node) -> str:
         if node.target is not quantise:
-            return node.name
+            return f"{node.name}_" if node.name in self.imports else node.name  # a local would hide the function
         source = node.args[0]
         if self._takes_place(node):
             return self.texts[source] if isinstance(source, fx.Node) else node.name

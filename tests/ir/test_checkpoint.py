@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from torch import fx, nn
 from torch.nn import functional
 from transformers import BloomConfig, BloomModel
@@ -21,6 +22,8 @@ from mase_server.ir.checkpoint import export, load, load_module
 from tests.examples.cases import BY_FILE, CASES
 from tests.examples.test_equal_to_eager import assert_equal, built, results, tensors_of
 from tests.ir.checkpoints import around, small
+
+MAPPED = r"^the graph cannot be exported: node '.*' holds a .*Vmapped: a function that torch.vmap maps"
 
 
 def round_trip(graph, folder, allow=()):
@@ -53,6 +56,10 @@ def test_an_example_comes_back_equal_in_graph_metadata_and_results(case, tmp_pat
     inputs = case.inputs(case.sizes)
     graph = MaseGraph(model, inputs)
     graph, _ = passes.add_common_metadata_analysis_pass(graph, {"dummy_in": inputs, "add_value": False})
+    if case.file == "llama_hf.py" and transformers.__version__ < "5":  # it makes its masks with torch.vmap
+        with pytest.raises(CheckpointError, match=MAPPED):
+            round_trip(graph, tmp_path)
+        return
     found = round_trip(graph, tmp_path)
     assert str(found.graph) == str(graph.fx_graph)
     assert found.code == graph.model.code
@@ -312,7 +319,7 @@ def test_a_vmapped_function_is_told_to_be_code(tmp_path):
             return torch.vmap(lambda row: row * 2)(x)
 
     graph = MaseGraph(Mapped(), {"x": torch.ones(3, 2)})
-    with pytest.raises(CheckpointError, match=r"^the graph cannot be exported: node '.*' holds a .*Vmapped"):
+    with pytest.raises(CheckpointError, match=MAPPED):
         export(graph, tmp_path / "graph")
 
 

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from small_models import build
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.formats import quantise, with_parameters
 from mase_server.ir.code import code_of
 
 
@@ -42,9 +40,13 @@ class Awkward(nn.Module):
 def forward_of(text: str, module: nn.Module) -> Callable[..., Any]:
     """The printed forward, which runs over the layers of `module`."""
     tree = ast.parse(text)
-    outputs = {each.func.id: dict for each in ast.walk(tree) if isinstance(each, ast.Call) and _is_class(each.func)}
     (printed,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward"]
-    names = {"torch": torch, "F": F, "nn": nn, "quantise": quantise, "with_parameters": with_parameters} | outputs
+    names = {}
+    imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "printed", "exec"), names)
+    # Objects are printed by their attributes, which not every class takes.
+    called = [each.func for each in ast.walk(printed) if isinstance(each, ast.Call)]
+    names |= {each.id: dict for each in called if isinstance(each, ast.Name) and isinstance(names.get(each.id), type)}
     exec(compile(ast.Module([printed], []), "printed", "exec"), names)
     return lambda *args: names["forward"](Layers(module), *args)
 
@@ -61,10 +63,6 @@ class Layers:
 
     def __getitem__(self, key: object) -> Any:
         return getattr(self, str(key))
-
-
-def _is_class(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id[:1].isupper()
 
 
 def changed(before: str, after: str) -> list[str]:
@@ -85,6 +83,23 @@ def test_what_is_printed_computes_what_eager_computes():
     (theirs,), others = model(x)
     assert torch.equal(mine, theirs)
     assert torch.equal(rest["y"], others["y"])
+
+
+class Guarded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.check_value = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.check_value(x) if (x.abs() < 100).all() else x
+
+
+def test_a_value_never_takes_the_name_of_a_function_that_is_called():
+    graph = MaseGraph(Guarded(), {"x": torch.randn(2, 6)})
+    x = torch.randn(3, 6)
+    text = code_of(graph.module, "Guarded")
+    assert "import check_value" in text
+    assert torch.equal(forward_of(text, graph.module)(x), graph.model(x))
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "convnext", "wav2vec2"])

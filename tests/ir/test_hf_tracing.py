@@ -117,8 +117,8 @@ def test_dummy_inputs_name_the_inputs_and_nothing_passed_in_is_changed():
 def test_an_input_that_forward_does_not_have_is_told():
     with pytest.raises(ValueError, match=r"^Outer has no input 'pixel_values'; its forward takes x$"):
         hf_symbolic_trace(Outer(), input_names=["pixel_values"])
-    with pytest.raises(ValueError, match=r"^no form is known for the input 'nothing' of BertModel; "):
-        hf_symbolic_trace(bert(), input_names=["nothing"])
+    with pytest.raises(ValueError, match=r"^no form is known for the input 'nothing' of LlamaModel; "):
+        hf_symbolic_trace(decoder(), input_names=["nothing"])
 
 
 @pytest.mark.parametrize("tracer_cls", [DmxHFTracer, HFQuantTracer, QuantTracer])

@@ -192,6 +192,9 @@ class Vmapped:
     def __init__(self, run: Callable[..., Any], held: Sequence[torch.Tensor]) -> None:
         self._run, self._held = run, tuple(held)
 
+    def __repr__(self) -> str:
+        return "a function that torch.vmap maps, and of whose code no file is made"
+
     def __call__(self, args: Sequence[Any], kwargs: Kwargs, held: Sequence[torch.Tensor], state: str) -> Any:
         """The function's result; `state` only records what else it was made with."""
         replacing = Replacing(dict(zip(map(id, self._held), held, strict=True)))

@@ -184,6 +184,10 @@ class Rebuild:
         """The object's text with these texts for its tensors. literal: gives the text of everything else."""
         return _write_plan(self.plan, tensors, literal)
 
+    def classes(self) -> set[type]:
+        """The classes that the text of the object calls."""
+        return set(_list_classes(self.plan))
+
     def changed(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """The object with `change` applied to each of its tensors."""
         return self([change(tensor) for tensor in self.tensors])
@@ -247,6 +251,13 @@ def _write_plan(plan: Any, tensors: Sequence[str], literal: Callable[[Any], str]
         return f"{{{', '.join(f'{key!r}: {part}' for key, part in parts.items())}}}"
     told = (part if isinstance(key, int) else f"{key}={part}" for key, part in parts.items())
     return f"{kind.__name__}({', '.join(told)})"
+
+
+def _list_classes(plan: Any) -> Iterator[type]:
+    if isinstance(plan, _Object):
+        yield type(plan.original)
+        for part in (plan.parts or plan.attributes).values():
+            yield from _list_classes(part)
 
 
 def _rebuild_mapping(original: Any, parts: dict[Any, Any]) -> Any:
