@@ -1,5 +1,6 @@
 """Running a file as its author would, up to the first call of each model."""
 
+import signal
 import sys
 import textwrap
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mase_server.tracing.execution import guard
+from mase_server.tracing.execution import guard, watch
 from mase_server.tracing.execution.running import run_main
 from mase_server.tracing.models.found import plain_hooks
 from mase_server.tracing.recording.shadow import Shadows
@@ -156,6 +157,51 @@ def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypa
     monkeypatch.setattr(guard, "seconds_waited", queued)
     result, _ = run("import time\nmodel = Net()\nmodel(torch.randn(2, 4))\ntime.sleep(0.9)\nlog.append('after')\n")
     assert result.module.log == log
+
+
+def test_an_alarm_that_comes_while_the_budget_changes_ends_nothing(run, monkeypatch):
+    """On a busy machine an alarm of before the call is due just after it, and the program lost its next statement."""
+    arm = watch.set_alarm
+
+    def arm_and_be_late(seconds, again):
+        left = arm(seconds, again)
+        if seconds:
+            signal.raise_signal(watch.ALARM)
+        return left
+
+    monkeypatch.setattr(watch, "set_alarm", arm_and_be_late)
+    result, calls = run("model = Net()\ny = model(torch.randn(2, 4))\nlog.append('after')\n")
+    assert len(calls) == 1
+    assert result.module.log == ["after"]
+
+
+def test_a_part_that_is_called_first_does_not_end_the_program(run):
+    _, calls = run("""
+        class Outer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Net()
+            def forward(self, x):
+                return self.inner(x)
+
+        outer = Outer()
+        y = outer.inner(torch.randn(2, 4))
+        outer(torch.randn(3, 4))
+    """)
+    assert [call[:2] for call in calls] == [("Outer", [(3, 4)])]
+
+
+def test_a_part_that_is_called_first_and_never_ends_is_stopped(run):
+    _, calls = run("""
+        class Endless(nn.Module):
+            def forward(self, x):
+                while True:
+                    pass
+
+        outer = nn.Sequential(Endless(), Net())
+        outer[0](torch.randn(2, 4))
+    """)
+    assert calls == []
 
 
 def test_the_program_goes_on_to_its_loss_which_is_shown_too(run):

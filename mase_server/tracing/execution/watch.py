@@ -99,6 +99,8 @@ class Watch:
         self._spare, self._spent = budget, OwnTime()
         #: The count of torch calls at which the program ends: unlike seconds, it is the same in every run.
         self._last_step = 0
+        #: Is a model called for the first time, and the budget about to begin?
+        self._changing = False
         self.reached: dict[int, Reached] = {}
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
@@ -205,14 +207,16 @@ class Watch:
             raise Stop
         if id(model) not in self._moded:
             put_in_mode(model, False)
+        self._changing = True  # an alarm that is still due, or is due again before the new one, is of no budget
         self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
-        if part:
-            return self._call_unwatched(call, model, args, kwargs)
         try:
-            with self._pause_watching(), self._set_alarm(0), outside_modes():
-                return self.on_call(model, args, kwargs)
+            if not part:
+                with self._pause_watching(), self._set_alarm(0), outside_modes():
+                    return self.on_call(model, args, kwargs)
         finally:
             self._rearm_alarm(self.budget)
+            self._changing = False
+        return self._call_unwatched(call, model, args, kwargs)
 
     def _call_unwatched(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         with self._pause_watching():
@@ -271,6 +275,8 @@ class Watch:
         return self._spare <= TICK / 100 or self.count() > self._last_step
 
     def _handle_alarm(self, signum: int, frame: FrameType | None) -> None:
+        if self._changing:
+            return
         if self.reached:
             # A half-imported library would be useless to the cells below.
             if self.quiet is not None and self._patience.imports_library(frame):
