@@ -83,6 +83,18 @@ class GraphBuilder:
 
     def build(self) -> fx.Graph:
         """The finished graph."""
+        self._build_nodes()
+        set_guards(self.graph, self._size_guards())
+        return self.graph
+
+    def names(self) -> list[str | None]:
+        """The name of each call's node, None for those that do not become nodes; nodes get no arguments then."""
+        create = self._create
+        self._create = lambda kind, target, args, kwargs: create(kind, target, (), {})
+        self._build_nodes()
+        return [None if node is None else node.name for node in self.nodes]
+
+    def _build_nodes(self) -> None:
         looks = self.looks()[::-1]
         for index, used in enumerate(used_calls(self.run)):
             self._look_again(looks, index)
@@ -91,8 +103,6 @@ class GraphBuilder:
                 if not call.helper:
                     self._switch_autocast(call.cast if call.kind != "output" else None)
                 self.nodes[index] = self._build_node(index, call)
-        set_guards(self.graph, self._size_guards())
-        return self.graph
 
     def guards(self) -> list[str]:
         """The texts of the graph's guards; the graph itself need not be built."""

@@ -112,8 +112,9 @@ class Session:
         recorder = self._make_recorder(positions=False)
         try:
             # Only shapes are wanted on meta: filling an image of a few thousand pixels takes longer than the run.
-            largest = LARGEST_FILLED if self.rung == "meta" else None
-            return self._run_recorder(recorder, inputs_at(self.inputs, sizes, largest=largest))
+            on_meta = self.rung == "meta"
+            largest, shadows = (LARGEST_FILLED, self.shadows) if on_meta else (None, None)
+            return self._run_recorder(recorder, inputs_at(self.inputs, sizes, largest=largest, shadows=shadows))
         except RAISED:
             if self.error is None:
                 raise

@@ -115,9 +115,11 @@ def _join_path(path: str, name: str) -> str:
 
 def _parts_of_table(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
     """The entries of a module's table, by the names that they have in paths."""
+    if not (entries := vars(module)[table]):
+        return
     earlier = [vars(module)[other] for other in _TABLES[: _TABLES.index(table)]]
     others: dict[tuple[str, Any], str] = {}
-    for key, value in vars(module)[table].items():
+    for key, value in entries.items():
         if not _is_clear(key) or any(key in other for other in earlier):
             others = others or _other_names(module)
             yield others[table, key], value
@@ -125,6 +127,7 @@ def _parts_of_table(module: nn.Module, table: str) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
+@functools.lru_cache(maxsize=100_000)
 def _is_clear(key: Any) -> bool:
     """Can a key be part of a path unchanged?"""
     is_name = isinstance(key, str) and key.isprintable() and reveal(key) == key

@@ -133,7 +133,8 @@ def seed_random_numbers() -> None:
     Otherwise each process begins at numbers of its own, and sizes, values and hardware would change with a restart.
     """
     random.seed(SEED)
-    torch.manual_seed(SEED)
+    # `torch.manual_seed` also seeds devices that are not there: it has each of them keep the stack for later.
+    torch.default_generator.manual_seed(SEED)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(SEED)
 

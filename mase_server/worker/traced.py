@@ -90,9 +90,7 @@ class Traced:
 
     def node_names(self) -> list[str | None]:
         """The fx name of each call, None for calls that do not become nodes."""
-        builder = GraphBuilder(self.run, self.probed)
-        builder.build()
-        return [None if node is None else node.name for node in builder.nodes]
+        return GraphBuilder(self.run, self.probed).names()
 
     def guards(self) -> list[str]:
         """The graph's assumptions on sizes and values, each with its line; none before the graph was probed."""

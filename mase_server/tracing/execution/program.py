@@ -19,13 +19,12 @@ from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import multiprocessing
 from torch.utils.data import DataLoader
 
-from mase_server.tracing.execution.guard import change_environment
+from mase_server.tracing.execution.guard import Replaced, change_environment
 from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
 from mase_server.tracing.importing.rewrite import Start
@@ -83,7 +82,7 @@ def as_program(path: str, workspace: str = "") -> Iterator[list[str]]:
     folder, root = str(Path(path).parent), Place.of(path).root
     before = Path.cwd()
     folders = dict.fromkeys([root, folder, *sys.path, *([workspace] if workspace else [])])
-    with patch.object(sys, "argv", [path]), patch.object(sys, "path", list(folders)), calm_environment() as made_up:
+    with Replaced(sys, {"argv": [path], "path": list(folders)}), calm_environment() as made_up:
         os.chdir(folder)
         try:
             yield made_up
@@ -98,20 +97,18 @@ def calm_environment() -> Iterator[list[str]]:
     Yields the command-line arguments that were invented for a parser that requires them.
     """
     with ExitStack() as stack:
-        stack.enter_context(patch.object(torch.distributions.Distribution, "_validate_args", False))
+        stack.enter_context(Replaced(torch.distributions.Distribution, {"_validate_args": False}))
         stack.enter_context(change_environment(ENVIRONMENT))
         # It reads its variable once; if imported before, it would retry refused operations for half a minute.
         if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
-            stack.enter_context(patch.object(hub, "HF_HUB_OFFLINE", True))
-        stack.enter_context(patch.object(DataLoader, "__init__", _wrap_loader_init(DataLoader.__init__)))
+            stack.enter_context(Replaced(hub, {"HF_HUB_OFFLINE": True}))
+        stack.enter_context(Replaced(DataLoader, {"__init__": _wrap_loader_init(DataLoader.__init__)}))
         stack.enter_context(loaded_where_present())
         stack.enter_context(plain_machine())
         made_up = stack.enter_context(plausible_arguments())
-        stack.enter_context(patch.object(torch, "save", lambda *args, **kwargs: None))
-        stack.enter_context(patch.object(torch, "compile", _return_unchanged))
-        stack.enter_context(patch.object(torch.jit, "script", _return_unchanged))
-        stack.enter_context(patch.object(torch.jit, "trace", _trace_by_calling))
-        stack.enter_context(patch.object(torch.nn.Module, "compile", lambda self, *args, **kwargs: None))
+        stack.enter_context(Replaced(torch, {"save": lambda *args, **kwargs: None, "compile": _return_unchanged}))
+        stack.enter_context(Replaced(torch.jit, {"script": _return_unchanged, "trace": _trace_by_calling}))
+        stack.enter_context(Replaced(torch.nn.Module, {"compile": lambda self, *args, **kwargs: None}))
         yield made_up
 
 
@@ -266,7 +263,7 @@ def plausible_arguments() -> Iterator[list[str]]:
         made_up.extend(texts)
         return parsed, rest
 
-    with patch.object(argparse.ArgumentParser, "parse_known_args", parse):
+    with Replaced(argparse.ArgumentParser, {"parse_known_args": parse}):
         yield made_up
 
 
@@ -425,12 +422,9 @@ def plain_machine() -> Iterator[None]:
     """Inside, programs for a GPU, for several processes and for a terminal find what they need."""
     with ExitStack() as stack:
         for owner, answers in _QUIET:
-            for name, answer in answers.items():
-                if hasattr(owner, name):
-                    stack.enter_context(patch.object(owner, name, answer))
-        stack.enter_context(
-            patch.object(type(os.environ), "__getitem__", _wrap_environment_read(type(os.environ).__getitem__))
-        )
+            stack.enter_context(Replaced(owner, {key: each for key, each in answers.items() if hasattr(owner, key)}))
+        reading = _wrap_environment_read(type(os.environ).__getitem__)
+        stack.enter_context(Replaced(type(os.environ), {"__getitem__": reading}))
         yield
 
 

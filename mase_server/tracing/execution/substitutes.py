@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import distributed, nn
@@ -25,7 +24,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from mase_server.reading import is_folder
-from mase_server.tracing.execution.guard import RefusedError, change_environment
+from mase_server.tracing.execution.guard import RefusedError, Replaced, change_environment
 from mase_server.tracing.importing.lookups import note_read
 from mase_server.tracing.inputs.spec import outside_modes
 
@@ -61,9 +60,9 @@ def loaded_where_present() -> Iterator[None]:
     wanted: set[str] = set()
     with (
         change_environment(_choose_download_folder()),
-        patch.object(torch.hub, "download_url_to_file", lambda url, dst, *args, **kwargs: wanted.add(str(dst))),
-        patch.object(torch, "load", _wrap_torch_load(torch.load, wanted)),
-        patch.object(nn.Module, "load_state_dict", _load_state_dict(nn.Module.load_state_dict, wanted)),
+        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: wanted.add(str(dst))}),
+        Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted)}),
+        Replaced(nn.Module, {"load_state_dict": _load_state_dict(nn.Module.load_state_dict, wanted)}),
         _patch_safetensors(),
     ):
         yield
@@ -84,7 +83,7 @@ def _patch_safetensors() -> Iterator[None]:
         yield
         return
     module = importlib.import_module("safetensors.torch")
-    with patch.object(module, "load_file", _wrap_file_load(module.load_file)):
+    with Replaced(module, {"load_file": _wrap_file_load(module.load_file)}):
         yield
 
 
@@ -266,25 +265,23 @@ def simulate_single_process(source: str) -> Iterator[None]:
             was_formed, destroy = distributed.is_initialized(), c10d.destroy_process_group
             answers = _make_lone_functions(c10d)
             meetings = sys.modules["torch.distributed.rendezvous"]
-            stack.enter_context(patch.object(meetings, "_create_c10d_store", _refuse_to_wait))
+            stack.enter_context(Replaced(meetings, {"_create_c10d_store": _refuse_to_wait}))
             for owner in (distributed, c10d):
-                for name, answer in answers.items():
-                    if hasattr(owner, name):
-                        stack.enter_context(patch.object(owner, name, answer))
+                known = {name: answer for name, answer in answers.items() if hasattr(owner, name)}
+                stack.enter_context(Replaced(owner, known))
             if "mesh" in source:
                 meshes = importlib.import_module("torch.distributed.device_mesh")
                 mesh = _make_mesh_function(meshes, answers["init_process_group"])
                 for owner in (distributed, meshes):
-                    stack.enter_context(patch.object(owner, "init_device_mesh", mesh))
+                    stack.enter_context(Replaced(owner, {"init_device_mesh": mesh}))
             stack.callback(lambda: destroy() if distributed.is_initialized() and not was_formed else None)
         kinds: list[type[nn.Module]] = [DataParallel, DistributedDataParallel]
         if distributed.is_available() and ("fsdp" in source or _SHARDED in source):
             sharding = importlib.import_module("torch.distributed.fsdp")
             kinds.append(sharding.FullyShardedDataParallel)
-            stack.enter_context(patch.object(sharding, "fully_shard", lambda module, *args, **kwargs: module))
+            stack.enter_context(Replaced(sharding, {"fully_shard": lambda module, *args, **kwargs: module}))
         for kind in kinds:
-            stack.enter_context(patch.object(kind, "__init__", _init_wrapper))
-            stack.enter_context(patch.object(kind, "forward", _call_wrapped))
+            stack.enter_context(Replaced(kind, {"__init__": _init_wrapper, "forward": _call_wrapped}))
         yield
 
 

@@ -39,7 +39,7 @@ from mase_server.tracing.importing.rewrite import (
     provide_default,
 )
 from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
-from mase_server.tracing.importing.source import Namespace, is_pinned, read_source
+from mase_server.tracing.importing.source import Namespace, is_pinned, is_typed, read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -227,7 +227,8 @@ def load_code(path: str, cache: str | None) -> Instrumented:
         found = _read_entry(entry, digest)
         if found is None:
             found = instrument(source, path)
-            _write_entry(entry, digest, found)
+            if not is_typed(path):  # the next key changes it again
+                _write_entry(entry, digest, found)
         return found
 
 

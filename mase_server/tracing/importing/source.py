@@ -36,6 +36,7 @@ Span = tuple[int, int, int, int]
 EDITED: dict[str, bytes] = {}
 #: Bytes of files that are not read again, by path.
 _PINNED: dict[str, bytes] = {}
+_TYPED: set[str] = set()
 
 
 @contextmanager
@@ -45,7 +46,9 @@ def pin_sources(path: str, texts: Mapping[str, bytes]) -> Iterator[None]:
     Otherwise a trace could be identified by one text and show the results of another. An unreadable file is not
     pinned.  texts: what is read in place of files from now on, because an editor holds it unsaved.
     """
-    if path not in texts:
+    if path in texts:
+        _TYPED.add(path)
+    else:
         with suppress(OSError, ValueError):
             _PINNED[path] = notebooks.read_traced_bytes(path)
     for other, text in texts.items():
@@ -62,6 +65,11 @@ def pin_sources(path: str, texts: Mapping[str, bytes]) -> Iterator[None]:
 def is_pinned(path: str) -> bool:
     """Is a file's text fixed, so that the one on disk may be another?"""
     return path in _PINNED
+
+
+def is_typed(path: str) -> bool:
+    """Is it the traced file, with a text that is not saved?"""
+    return path in _TYPED
 
 
 def read_source(path: str) -> bytes:

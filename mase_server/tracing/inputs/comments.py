@@ -217,6 +217,8 @@ class Written:
 
 
 def _tokenize_comments(source: str) -> Iterator[Written]:
+    if not _COMMENT.search(source):  # to tokenize a text takes longer than to parse it
+        return
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             match = _COMMENT.match(token.string) if token.type == tokenize.COMMENT else None

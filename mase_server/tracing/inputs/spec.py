@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -135,14 +136,18 @@ def complete_sizes(inputs: Inputs) -> Inputs:
 
 
 def inputs_at(
-    inputs: Inputs, sizes: Mapping[str, int] | None = None, seed: int = 0, largest: int | None = None
-) -> InputValues:
+    inputs: Inputs, sizes: Mapping[str, int] | None = None, seed: int = 0, largest: int | None = None,
+    shadows: Shadows | None = None,
+) -> InputValues:  # fmt: skip
     """Values for every input, as real CPU tensors, with the given sizes in place of the known ones.
 
     Deterministic: the same inputs at the same sizes with the same seed give equal tensors. Floats of more than
-    `largest` elements are meta tensors instead.
+    `largest` elements are meta tensors instead.  shadows: keeps the values of one that is large, until they are asked
+    for, in place of the tensor: to draw an image may take as long as to record a model.
     """
     maker = _Maker({**complete_sizes(inputs).sizes, **(sizes or {})}, seed, largest=largest)
+    if shadows is not None:
+        maker.defer(inputs, shadows)
     # These values are real under any mode that is active.
     with torch._C.DisableTorchFunction():
         return {name: maker.make(spec) for name, spec in inputs.entries.items()}
@@ -164,6 +169,15 @@ class _Maker:
     ) -> None:
         self.sizes, self.largest, self.fills = sizes, largest, {**_FILL_FUNCTIONS, **(fills or {})}
         self.generator = torch.Generator(device="cpu").manual_seed(seed)
+        self.shadows: Shadows | None = None
+        self.deferred: Spec | None = None
+
+    def defer(self, inputs: Inputs, shadows: Shadows) -> None:
+        """Draw the last input only when its values are asked for, if it is a tensor: nothing is drawn after it."""
+        last = list(inputs.entries.values())[-1:]
+        leaves = [leaf for spec in inputs.entries.values() for leaf in iterate_leaves(spec)]
+        if last and isinstance(last[0], TensorSpec) and sum(leaf is last[0] for leaf in leaves) == 1:
+            self.shadows, self.deferred = shadows, last[0]
 
     def make(self, spec: Spec) -> Any:
         match spec:
@@ -187,10 +201,19 @@ class _Maker:
         fill = spec.fill or _choose_usual_fill(dtype)
         if argument is None:
             argument = 0.5 if fill == "bernoulli" else DEFAULT_BELOW
-        return self.fills[fill](shape, dtype, argument, self.generator)
+        draw = partial(self.fills[fill], shape, dtype, argument, self.generator)
+        large = self.shadows is not None and dtype.is_floating_point and math.prod(shape) > self.shadows.limit
+        if self.shadows is None or not large or spec is not self.deferred:
+            return draw()
+        return self.shadows.put_later(torch.empty(shape, dtype=dtype, device="meta"), partial(_draw_plainly, draw))
 
     def size(self, dim: Dim) -> int:
         return dim if isinstance(dim, int) else self.sizes.get(dim, SIZES.get(dim, DEFAULT_SIZE))
+
+
+def _draw_plainly(draw: Callable[[], torch.Tensor]) -> torch.Tensor:
+    with torch._C.DisableTorchFunction():
+        return draw()
 
 
 def _choose_usual_fill(dtype: torch.dtype) -> str:

@@ -174,51 +174,117 @@ def _is_aligned(matrix: torch.Tensor) -> bool:
 # Results whose type is that of an argument, told without their meta kernels: these are slow Python, and make half of a
 # recording's time. Only plain calls are told; `None` leaves all others, and all that may be refused, to the kernels.
 
-#: The names of the arguments of each such call, in order.
-_PLAIN: dict[Callable[..., Any], tuple[str, ...]] = {
-    **dict.fromkeys((torch.relu, torch.Tensor.relu), ("input",)),
-    **dict.fromkeys((F.relu, F.silu), ("input", "inplace")),
-    F.gelu: ("input", "approximate"),
-    F.linear: ("input", "weight", "bias"),
-    F.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
-    F.batch_norm: ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"),
-}
-
-
 def make_plain_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> torch.Tensor | None:
-    """A tensor of the type that eager returns for a contiguous float input and fitting weights of its element type."""
-    if (names := _PLAIN.get(func)) is None or torch.is_grad_enabled():
+    """A tensor of the type that eager returns for a float input and fitting operands of its element type."""
+    if (plain := _PLAIN.get(func)) is None or torch.is_grad_enabled():
         return None
-    given = dict(zip(names, args, strict=False)) | kwargs
+    names, tell_shape = plain
+    given = dict(zip(names, args, strict=False))
+    given.update(kwargs)
     x = given.pop("input", None)
-    if type(x) not in (torch.Tensor, torch.nn.Parameter) or not (x.is_meta and x.is_contiguous() and x.numel()):
+    if type(x) not in _TENSORS or not x.is_meta or not x.dtype.is_floating_point or not x.numel():
         return None
-    if not x.dtype.is_floating_point:
+    shape = tell_shape(x, given)
+    if shape is None:
         return None
-    match func, given:
-        case F.linear, {"weight": torch.Tensor() as weight}:
-            fits = x.dim() > 1 and weight.dim() == 2 and weight.shape[1] == x.shape[-1] and weight.dtype == x.dtype
-            return (
-                x.new_empty(*x.shape[:-1], weight.shape[0])
-                if fits and _fit(x, weight.shape[:1], given, "bias")
-                else None
-            )
-        case F.layer_norm, {"normalized_shape": [*shape]}:
-            fits = x.shape[-len(shape) :] == (*shape,) and _fit(x, shape, given, "weight", "bias")
-        case F.batch_norm, {"running_mean": torch.Tensor(), "running_var": torch.Tensor(), **rest}:
-            vectors = "running_mean", "running_var", "weight", "bias"
-            fits = x.dim() > 1 and rest.get("training") is False and _fit(x, x.shape[1:2], given, *vectors)
-        case F.linear | F.layer_norm | F.batch_norm, _:
-            fits = False
-        case _:
-            fits = given.get("inplace", False) is False and given.get("approximate", "none") in ("none", "tanh")
-    return torch.empty_like(x) if fits else None
+    out = torch.empty(shape, dtype=x.dtype, device="meta")
+    # An elementwise call keeps the strides of dimensions of size 1, which say nothing.
+    return None if tell_shape is _tell_elementwise and out.stride() != x.stride() else out
+
+
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_Shape = Sequence[int] | None
+
+
+def _tell_activation(x: torch.Tensor, given: Kwargs) -> _Shape:
+    plain = not given.get("inplace") and given.get("approximate", "none") in ("none", "tanh")
+    return x.shape if plain and x.is_contiguous() else None
+
+
+def _tell_linear(x: torch.Tensor, given: Kwargs) -> _Shape:
+    weight = given.get("weight")
+    if not isinstance(weight, torch.Tensor) or not x.is_contiguous() or x.dim() < 2 or weight.dim() != 2:
+        return None
+    fits = weight.shape[1] == x.shape[-1] and weight.dtype == x.dtype and _fit(x, weight.shape[:1], given, "bias")
+    return (*x.shape[:-1], weight.shape[0]) if fits else None
+
+
+def _tell_layer_norm(x: torch.Tensor, given: Kwargs) -> _Shape:
+    shape = given.get("normalized_shape")
+    if not isinstance(shape, list | tuple) or not x.is_contiguous() or tuple(x.shape[-len(shape) :]) != (*shape,):
+        return None
+    return x.shape if _fit(x, shape, given, "weight", "bias") else None
+
+
+def _tell_batch_norm(x: torch.Tensor, given: Kwargs) -> _Shape:
+    if given.get("training") is not False or not x.is_contiguous() or x.dim() < 2:
+        return None
+    known = given.get("running_mean") is not None and given.get("running_var") is not None
+    vectors = "running_mean", "running_var", "weight", "bias"
+    return x.shape if known and _fit(x, x.shape[1:2], given, *vectors) else None
+
+
+def _tell_elementwise(x: torch.Tensor, given: Kwargs) -> _Shape:
+    other = given.get("other")
+    if len(given) != 1 or not x.is_contiguous():
+        return None
+    if type(other) in _TENSORS:
+        fits = other.is_meta and other.dtype == x.dtype and other.shape == x.shape and other.stride() == x.stride()
+        return x.shape if fits else None
+    return x.shape if type(other) in (int, float) else None
+
+
+def _tell_product(x: torch.Tensor, given: Kwargs) -> _Shape:
+    other = given.get("other")
+    if len(given) != 1 or type(other) not in _TENSORS or not other.is_meta or other.dtype != x.dtype:
+        return None
+    one, two = x.shape, other.shape
+    fits = len(one) == len(two) > 1 and one[:-2] == two[:-2] and one[-1] == two[-2] and x.dtype in _COMPUTED
+    return (*one[:-1], two[-1]) if fits and other.numel() else None
+
+
+#: Element types that eager multiplies.
+_COMPUTED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
+
+def _tell_cross_entropy(x: torch.Tensor, given: Kwargs) -> _Shape:
+    target = given.get("target")
+    if type(target) not in _TENSORS or target.dtype != torch.int64 or x.dim() != 2 or x.dtype not in _COMPUTED[:2]:
+        return None
+    usual = all(given.get(name) is None for name in ("weight", "size_average", "reduce"))
+    usual &= given.get("reduction", "mean") in ("mean", "sum") and given.get("label_smoothing", 0.0) == 0.0
+    return () if usual and target.shape == x.shape[:1] else None
+
+
+_TWO = "input", "other"
+#: The names of the arguments of each such call, in order, and what tells the shape of its result.
+_PLAIN: dict[Callable[..., Any], tuple[tuple[str, ...], Callable[[torch.Tensor, Kwargs], _Shape]]] = {
+    **dict.fromkeys((torch.relu, torch.Tensor.relu), (("input",), _tell_activation)),
+    **dict.fromkeys((F.relu, F.silu), (("input", "inplace"), _tell_activation)),
+    F.gelu: (("input", "approximate"), _tell_activation),
+    F.linear: (("input", "weight", "bias"), _tell_linear),
+    F.layer_norm: (("input", "normalized_shape", "weight", "bias", "eps"), _tell_layer_norm),
+    F.batch_norm: (
+        ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"), _tell_batch_norm,
+    ),
+    **dict.fromkeys(_get_callables("add", "sub", "mul", "div"), (_TWO, _tell_elementwise)),
+    **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), (_TWO, _tell_product)),
+    F.cross_entropy: (
+        ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"),
+        _tell_cross_entropy,
+    ),
+}  # fmt: skip
 
 
 def _fit(x: torch.Tensor, shape: Sequence[int], given: Kwargs, *names: str) -> bool:
     """Is each of these arguments None, or a tensor of this shape and of the element type of `x`?"""
-    found = [given[name] for name in names if given.get(name) is not None]
-    return all(isinstance(each, torch.Tensor) and each.shape == (*shape,) and each.dtype == x.dtype for each in found)
+    for name in names:
+        one = given.get(name)
+        if one is not None and not (
+            isinstance(one, torch.Tensor) and tuple(one.shape) == (*shape,) and one.dtype == x.dtype
+        ):
+            return False
+    return True
 
 
 @meta_rule(*LENIENT)

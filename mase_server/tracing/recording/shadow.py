@@ -120,6 +120,7 @@ class Shadows:
         #: machine changes no result.
         self.steps = 0
         self._real: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._later: dict[int, tuple[torch.Tensor, Callable[[], torch.Tensor]]] = {}
         self._twins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._tainted: set[int] = set()
         self._undo: list[tuple[torch.Tensor, torch.Tensor]] | None = None
@@ -129,13 +130,25 @@ class Shadows:
         """The real value of `tensor`, None if it is unknown."""
         entry = self._real.get(id(tensor))
         if entry is None:
-            return None
+            if id(tensor) not in self._later:
+                return None
+            make = self._later.pop(id(tensor))[1]
+            entry = self._real[id(tensor)] = tensor, make()
         real = entry[1]
         if self._tainted:
             with torch._C.DisableTorchFunction():
                 if real.untyped_storage()._cdata in self._tainted:
                     return None
         return real
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Is the value of `tensor` known? It is not made for that."""
+        return id(tensor) in self._later or self.get(tensor) is not None
+
+    def put_later(self, tensor: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """`make` returns the value of `tensor`, once somebody asks for it; gives `tensor` back."""
+        self._later[id(tensor)] = tensor, make
+        return tensor
 
     def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Remember `real` as the value of `tensor`, if it is small; gives `tensor` back."""
@@ -316,7 +329,7 @@ class MetaMode(TorchFunctionMode):
 
     def _to_meta(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> tuple[Values, Kwargs, bool]:
         """Arguments with every tensor symbolic and every device meta; and whether all values are known."""
-        known, get = True, self.shadows.get
+        known, knows = True, self.shadows.knows
         texts = func in TAKE_DEVICE_TEXT
 
         def change(value: Any) -> Any:
@@ -324,7 +337,7 @@ class MetaMode(TorchFunctionMode):
             if isinstance(value, torch.Tensor):
                 if not is_symbolic(value):
                     value = self._stand_in(value)
-                if get(value) is None:
+                if known and not knows(value):
                     known = False
                 return value
             if isinstance(value, torch.device):
@@ -428,12 +441,12 @@ class MetaMode(TorchFunctionMode):
             return filled
         target = args[0] if args and isinstance(args[0], torch.Tensor) else None
         before = read_version_counter(target)
+        if autocast_key() is None and (plain := make_plain_result(func, args, kwargs)) is not None:
+            return plain
         rule = RULES.get(func)
         key = call_key(func, args, kwargs) if rule is None or func in BY_TYPE else None
         if key is not None and (known := self.shadows.results.get(key)) is not None:
             return known.made(self.device)
-        if autocast_key() is None and (plain := make_plain_result(func, args, kwargs)) is not None:
-            return plain
         try:
             call = func if autocast_key() is None else wrap_with_autocast(func)
             out = call(*args, **kwargs) if rule is None else rule(self.shadows, call, args, kwargs)

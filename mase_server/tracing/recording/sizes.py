@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+from mase_server.tracing.importing.source import parse_text
 from mase_server.tracing.recording.positions import Mark, Position, Stack, is_hidden, resolve_mark
 
 # Plain numbers made of sizes, as `int(T)` and `T / 2` return: could the code take another path because of one?
@@ -36,7 +37,7 @@ def may_decide(mark: Mark) -> bool:
     True also if it leaves the function, or if there is no source to read.
     """
     position = resolve_mark(mark)
-    parents = _read_parents("".join(linecache.getlines(position.file)))
+    parents = _read_parents("".join(linecache.getlines(position.file)), position.file, position.line)
     found = _find(parents, position)
     if found is None:
         return True
@@ -55,13 +56,22 @@ def may_decide(mark: Mark) -> bool:
 
 
 @lru_cache(maxsize=_MOST_FILES)
-def _read_parents(source: str) -> Mapping[ast.AST, ast.AST]:
-    """The nodes of a text, each with its parent; empty for a text that cannot be parsed."""
+def _read_parents(source: str, path: str, line: int) -> Mapping[ast.AST, ast.AST]:
+    """The nodes of a text's function at a line, each with its parent; empty for a text that cannot be parsed."""
     try:
-        tree = ast.parse(source)
+        inner: ast.AST = parse_text(source, path)
     except SyntaxError:
         return {}
-    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    around: dict[ast.AST, ast.AST] = {}
+    while len(at_line := [each for each in getattr(inner, "body", ()) if _is_at(each, line)]) == 1:
+        around[at_line[0]], inner = inner, at_line[0]
+        if isinstance(inner, _FUNCTIONS):
+            break
+    return around | {child: node for node in ast.walk(inner) for child in ast.iter_child_nodes(node)}
+
+
+def _is_at(statement: ast.stmt, line: int) -> bool:
+    return statement.lineno <= line <= (statement.end_lineno or statement.lineno)
 
 
 def _find(nodes: Iterable[ast.AST], position: Position) -> ast.AST | None:
@@ -304,6 +314,12 @@ def subscript_to_come() -> int | None:
 
 @cache
 def _read_subscript(code: CodeType, last: int) -> int | None:
+    told = code.co_code[last + 2 :]
+    steps = [pair for pair in zip(told[::2], told[1::2], strict=True) if dis.opname[pair[0]] != "CACHE"][:2]
+    names = [dis.opname[step] for step, _ in steps]
+    if names[:1] == ["LOAD_CONST"] and "EXTENDED_ARG" not in names and not names[1:2] == ["BINARY_OP"]:
+        value = code.co_consts[steps[0][1]]  # to decode the whole function takes a hundred times as long
+        return value if type(value) is int and names[1].startswith("BINARY_SUBSCR") else None
     after = [each for each in dis.get_instructions(code) if each.offset > last and each.opname != "CACHE"][:2]
     if len(after) < 2 or not after[0].opname.startswith("LOAD_") or type(after[0].argval) is not int:
         return None

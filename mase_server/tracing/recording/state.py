@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_not
 from typing import Any
 
 import torch
@@ -148,7 +149,9 @@ class _Kept:
     @classmethod
     def of(cls, module: nn.Module) -> _Kept:
         attributes = vars(module)
-        containers = [(value, value.copy()) for value in attributes.values() if type(value) in _CONTAINERS]
+        containers = [
+            (value, value.copy() if value else ()) for value in attributes.values() if type(value) in _CONTAINERS
+        ]
         return cls(attributes, dict(attributes), containers)
 
     def tensors(self) -> Tensors:
@@ -162,11 +165,14 @@ class _Kept:
         }
 
     def restore(self) -> None:
-        self.attributes.clear()
-        self.attributes.update(self.before)
+        now, before = self.attributes, self.before
+        if len(now) != len(before) or any(map(is_not, now, before)) or any(map(is_not, now.values(), before.values())):
+            now.clear()
+            now.update(before)
         for container, content in self.containers:
-            container.clear()
-            container.extend(content) if isinstance(container, list) else container.update(content)
+            if container or content:  # most are empty tables of hooks
+                container.clear()
+                container.extend(content) if isinstance(container, list) else container.update(content)
 
 
 def state_of(model: nn.Module) -> Tensors:

@@ -18,6 +18,9 @@ from math import prod
 
 Sizes = Mapping[str, int]
 
+#: A product of atoms, and its value at each point.
+_Column = tuple[tuple["Atom", ...], tuple[int, ...]]
+
 #: Divisors that strides, patches and pooling produce, the likely ones first.
 DIVISORS = (2, 4, 8, 16, 32, 3, 64, 14, 5, 6, 7, 9, 10, 12, 20, 24, 28, 128, 256, 512, 160, 320)
 #: A product of rounded sizes, or an unlikely multiple of one, is believed when it fits at so many points.
@@ -109,6 +112,7 @@ class Fitter:
         self._first = [next(i for i, other in enumerate(points) if other == point) for point in points]
         self._distinct = [point for i, point in enumerate(points) if self._first[i] == i]
         self._memo: dict[tuple[int, ...], Expr | None] = {}
+        self._columns: dict[tuple[Atom, ...], tuple[int, ...]] = {}
         #: Values at the distinct points whose fit rests on no more points than it has unknowns.
         self.ambiguous: set[tuple[int, ...]] = set()
         #: Those that expressions of other forms fit as well.
@@ -137,6 +141,14 @@ class Fitter:
         found = self.fit(values)
         return "?" if found is None else str(found)
 
+    def _column(self, atoms: tuple[Atom, ...]) -> tuple[int, ...]:
+        """The product of atoms at each distinct point."""
+        found = self._columns.get(atoms)
+        if found is None:
+            found = tuple(prod([atom.at(point) for atom in atoms]) for point in self._distinct)
+            self._columns[atoms] = found
+        return found
+
     def _search_expression(self, values: tuple[int, ...]) -> Expr | None:
         """A symbol or a product of symbols is preferred; otherwise the simplest expression that fits."""
         if len(set(values)) == 1:
@@ -144,7 +156,7 @@ class Fitter:
         plain = [Atom(name) for name in self.symbols]
         monomials = list(_iterate_monomials(plain, 3))
         for atoms in monomials:
-            if all(prod(atom.at(point) for atom in atoms) == value for point, value in self._pair_with_points(values)):
+            if self._column(atoms) == values:
                 return Expr(0, ((1, atoms),))
         fits = [fit for atoms in monomials if (fit := self._fit_affine(atoms, values)) is not None]
         fits += self._fit_floors(values) or ([] if fits else self._scaled_floors(values))
@@ -176,7 +188,7 @@ class Fitter:
 
     def _fit_affine(self, atoms: tuple[Atom, ...], values: tuple[int, ...], sign: int = 1) -> Expr | None:
         """coefficient * product of atoms + constant."""
-        base = [prod(atom.at(point) for atom in atoms) for point in self._distinct]
+        base = self._column(atoms)
         pair = next(((i, j) for i, j in combinations(range(len(base)), 2) if base[i] != base[j]), None)
         if pair is None:
             return None
@@ -272,25 +284,29 @@ class Fitter:
 
         numbers: of unknowns, in the order in which they are tried.
         """
+        columns = [(atoms, self._column(atoms)) for atoms in monomials]
         for unknowns in numbers:
             if len(self._distinct) >= unknowns:
-                solved = (self._solve_pair(pair, values, unknowns) for pair in combinations(monomials, 2))
+                solved = (self._solve_pair(*pair, values, unknowns) for pair in combinations(columns, 2))
                 if found := [fit for fit in solved if fit is not None]:
                     return found
         return []
 
-    def _solve_pair(
-        self, pair: tuple[tuple[Atom, ...], tuple[Atom, ...]], values: tuple[int, ...], unknowns: int
-    ) -> Expr | None:
-        rows = [[prod(atom.at(point) for atom in atoms) for atoms in pair] for point in self._distinct]
-        system = [[*row, 1][:unknowns] for row in rows]
-        whole = _solve_whole(system[:unknowns], list(values[:unknowns]))
+    def _solve_pair(self, first: _Column, second: _Column, values: tuple[int, ...], unknowns: int) -> Expr | None:
+        (one, a), (other, b) = first, second
+        if unknowns == 2:
+            # The first coefficient is no whole number for most pairs, and thousands of them are tried.
+            divisor = a[0] * b[1] - b[0] * a[1]
+            if not divisor or (values[0] * b[1] - b[0] * values[1]) % divisor:
+                return None
+        system = [[*row, 1][:unknowns] for row in zip(a[:unknowns], b[:unknowns], strict=True)]
+        whole = _solve_whole(system, values[:unknowns])
         if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
             return None
-        found = Expr(whole[2] if unknowns == 3 else 0, tuple(zip(whole, pair, strict=False)))
+        found = Expr(whole[2] if unknowns == 3 else 0, tuple(zip(whole, (one, other), strict=False)))
         if any(found.at(point) != value for point, value in self._pair_with_points(values)):
             return None
-        if len(rows) <= unknowns:
+        if len(self._distinct) <= unknowns:
             self.ambiguous.add(values)
         return found
 
@@ -357,7 +373,7 @@ def _is_affine(fit: Expr) -> bool:
     return all(atom.divisor == 1 for _, atoms in fit.terms for atom in atoms)
 
 
-def _solve_whole(matrix: list[list[int]], right: list[int]) -> list[int] | None:
+def _solve_whole(matrix: list[list[int]], right: Sequence[int]) -> list[int] | None:
     """Integers that solve two or three equations, by Cramer's rule; None if there are none or the matrix is singular.
 
     Thousands of systems are tried for one shape: rational elimination would take seconds.
