@@ -63,8 +63,7 @@ async def follow(launcher, path, prepared, unsaved=None):
     outcome = await worker.trace()
     await worker.stop()
     assert outcome.state in ("ready", "failed"), outcome
-    assert payloads, outcome
-    told = payloads[-1]
+    told = payloads[-1] if payloads else {"models": [], "problems": [each.message for each in outcome.problems]}
     # A trace lists the modules that it imported itself, so a rehearsed one lists none that the rehearsal imported.
     return {key: value for key, value in told.items() if key not in ("seconds", "preload")} | {
         "models": [{key: value for key, value in each.items() if key != "seconds"} for each in told["models"]]

@@ -115,9 +115,12 @@ async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
                 saved = await follow(launcher, path, prepared=False)
                 shown += bool(saved["models"])
                 keys = [key for key in saved if typed[key] != saved[key]]
+                if len(saved) == 2:
+                    print(f"no payload after edit {number} of {file}, MASE_SEED={SEED}: {saved['problems']}\n{text}")
                 wrong += [f"{keys} after edit {number} of {file}, MASE_SEED={SEED}:\n{text}"] if keys else []
                 assert SEARCH or not wrong, wrong[0]
             path.unlink()
+            print(f"{file}: {EDITS} edits, MASE_SEED={SEED}, {len(wrong)} different so far", flush=True)
     finally:
         await launcher.close()
     assert not wrong, f"{len(wrong)} edits: " + "\n\n".join(wrong)
