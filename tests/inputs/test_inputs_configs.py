@@ -40,6 +40,25 @@ MIXED = BODY.format(
 )
 
 
+#: A configuration whose constructor takes one, as when a `class` line is deleted while somebody types.
+OF_ITSELF = """
+class NetConfig:
+    entry_width: int = 6
+
+    def __init__(self, config{annotation}):
+        self.width = config.entry_width
+
+
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.inner = nn.Linear(config.entry_width, config.inner_width)
+
+    def forward(self, x):
+        return self.inner(x)
+"""
+
+
 @pytest.fixture
 def workspace(tmp_path):
     (tmp_path / "scratch").mkdir()
@@ -453,3 +472,10 @@ def test_a_module_that_is_chosen_by_its_name_is_the_traced_one(workspace):
     (found,) = looked_at(workspace, HEAD + text + ATTRIBUTES.replace("cfg", "config"))
     assert isinstance(found, Found), found
     assert found.construct().inner.in_features == 6
+
+
+@pytest.mark.parametrize("annotation", ["", ": 'NetConfig'"])
+def test_a_configuration_that_is_made_of_another_one_ends(workspace, annotation):
+    (found,) = looked_at(workspace, HEAD + OF_ITSELF.replace("{annotation}", annotation))
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found) is not None

@@ -153,6 +153,10 @@ def _read_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
+#: The configurations whose arguments are being guessed: what a class needs may be one of its own.
+_FILLED: list[type] = []
+
+
 @dataclass(frozen=True, slots=True)
 class _Guess:
     """Values among the names of a file."""
@@ -270,6 +274,15 @@ class _Guess:
     def filled(self, kind: type) -> Any:
         """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
         workspace's value, else the usual one."""
+        if kind in _FILLED:
+            raise NoArgumentsError(f"{kind.__name__} is made of another {kind.__name__}")
+        _FILLED.append(kind)
+        try:
+            return self._fill(kind)
+        finally:
+            _FILLED.pop()
+
+    def _fill(self, kind: type) -> Any:
         given: Mapping[str, Any] = {}
         if needed := [each.name for each in list_required_parameters(kind)]:
             made, given = self._find_made(kind)
