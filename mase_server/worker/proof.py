@@ -114,7 +114,7 @@ _YES, _NO = 76, 77
 def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
     """The verdict of `judge` in a fork of this process, and its seconds; None if the fork fails or takes longer.
 
-    seconds: of the fork's own work; including waiting, it has three times as many.
+    seconds: of the fork's own work; including waiting, but not for a processor, it has three times as many.
     """
     if sys.platform == "win32":
         raise NotImplementedError
@@ -134,7 +134,8 @@ def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[boo
                 said = {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
                 return said, used.ru_utime + used.ru_stime
             time.sleep(0.002)
-            spent = max(system.stat_of(pid)[1], (time.monotonic() - started) / PATIENCE)
+            passed = time.monotonic() - started - system.seconds_waited(pid)
+            spent = max(system.stat_of(pid)[1], passed / PATIENCE)
         return None, spent
     finally:
         if not found:  # a Ctrl-C, or a limit's signal, may have arrived meanwhile

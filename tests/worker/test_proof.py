@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,29 @@ def test_a_fork_takes_the_seconds_that_it_worked_not_those_that_it_waited():
         return True
 
     assert judge_in_fork(lambda: time.sleep(0.5) is None, 60.0)[1] < 0.3 <= judge_in_fork(worked, 60.0)[1] < 60
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells how long a process waited for a processor")
+def test_a_fork_that_gets_no_processor_is_waited_for():
+    """Otherwise the fixes of text that is typed, whose trace has a low priority, would depend on other programs."""
+    alone = min(os.sched_getaffinity(0))
+    busy = f"import os, time\nos.sched_setaffinity(0, {{{alone}}})\nwhile time.process_time() < 5: pass"
+    others = [subprocess.Popen([sys.executable, "-c", busy]) for _ in range(4)]
+
+    def worked() -> bool:
+        os.sched_setaffinity(0, {alone})
+        os.nice(4)
+        started = time.process_time()
+        while time.process_time() - started < 0.15:
+            pass
+        return True
+
+    try:
+        assert judge_in_fork(worked, 0.3)[0] is True
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
 
 
 def test_once_the_time_is_spent_only_templates_are_offered(tmp_path: Path):
