@@ -88,6 +88,8 @@ FIGURES: Mapping[str, Figure] = {
     "live/mlp/forward": Figure("the same, mlp", "ms", 40),
     "live/gpt/forward": Figure("the same, gpt", "ms", 60),
     "live/resnet/forward": Figure("the same, resnet", "ms", 60),
+    "live/bert_hf/forward": Figure("the same, BERT-base from its configuration", "ms", 120),
+    "live/many/forward": Figure("the same, a file that imports 300 modules of its folder", "ms", 60),
     "live/lenet/constructor": Figure("a key in a constructor to fresh hints, without the pause, lenet", "ms"),
     "live/lenet/forward/ratio": Figure("the same time over pyrefly's for its new hint, lenet", "x", 0.35),
     "live/gpt/forward/ratio": Figure("the same, gpt", "x", 0.35),

@@ -3,8 +3,9 @@
 The pause after a key (`mase.updateDelay`) is left out: it is set to nothing here. A save of the same kind of edit is
 timed beside it, in turn, a second later. Fresh means: the hints request was answered with the new size.
 Usage: python benchmarks/live.py [--edits 20] [--typing 30] [--rival PYREFLY] [--memory 2000] [FILE ...], files being
-names of `examples/`. --rival: the command `pyrefly`; it gets an edit of the same place after each of ours, and its time
-is that until its new inlay hint. --memory: type so many edits into the LeNet example, and tell how memory grew.
+names of `examples/`, or `many.py`, which imports 300 modules of its folder. --rival: the command `pyrefly`; it gets an
+edit of the same place after each of ours, and its time is that until its new inlay hint. --memory: type so many edits
+into the LeNet example, and tell how memory grew.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import quantiles
 from time import perf_counter
 
 from editor import END_STATES, Editor, family, label, memory
 from figures import FIGURES, tell
+from latency import write_modules
 from plain_lsp import Server
 from rich.console import Console
 from rich.table import Table
@@ -36,7 +38,12 @@ EDITS = (
     Save("mlp.py", "logits = self.head(x)", "logits = self.head(x).repeat(1, 20)[:, :{n}]", 11),
     Save("gpt.py", "logits = self.lm_head(x)", "logits = self.lm_head(x).repeat(1, 1, 2)[..., :{n}]", 601),
     Save("resnet.py", "return self.fc(x)", "return self.fc(x)[:, :{n}]", 601),
-)
+    Save(
+        "bert_hf.py", "hidden = self.dropout(outputs",
+        "seen = outputs.last_hidden_state[..., :{n}]\n        hidden = self.dropout(outputs", 601,
+    ),
+    Save("many.py", "return scale_0(y)", "return scale_0(y).repeat(1, 30)[:, :{n}]", 601),
+)  # fmt: skip
 CONSTRUCTORS = (Save("lenet.py", "self.fc3 = nn.Linear(84, num_classes)", "self.fc3 = nn.Linear(84, {n})", 11),)
 
 #: A second, of somebody who types fast.
@@ -115,7 +122,11 @@ def opened_by_rival(command: str, save: Save) -> Iterator[Callable[[int], float]
 async def measure(editor: Editor, folder: Path, save: Save, edits: int, rival: str) -> Times:
     """Type and save in turn, after one of each to be warm. rival: the other tool's command, "" for none."""
     path, times = folder / save.file, Times([], [], [])
-    shutil.copy(EXAMPLES / save.file, path)
+    if save.file == "many.py":
+        save = replace(save, source=write_modules(folder).source)
+        rival = ""  # it gets the examples alone
+    else:
+        shutil.copy(EXAMPLES / save.file, path)
     editor.open(path)
     await editor.settled(path)
     with opened_by_rival(rival, save) if rival else contextlib.nullcontext() as edit:
@@ -128,7 +139,7 @@ async def measure(editor: Editor, folder: Path, save: Save, edits: int, rival: s
             odd = 2 * number + 1
             times.saved.append(await editor.save_and_settle(path, save.text(odd), save.fresh(odd)))
     editor.close(path)
-    return Times(times.typed[1:], times.saved[1:], times.rival[1:])
+    return Times(times.typed[1:], times.saved[1:], times.rival[1:])  # the first of each warms all up
 
 
 async def growth(editor: Editor, folder: Path, edits: int) -> tuple[float, float]:
@@ -202,7 +213,7 @@ async def tabulate(folder: Path, files: Sequence[str], edits: int, seconds: floa
                 typed, saved = percentiles(times.typed), percentiles(times.saved)
                 name = f"{Path(save.file).stem}/{kind}"
                 others, beside = {}, []
-                if rival:
+                if times.rival:
                     others["pyrefly"] = percentiles(times.rival)[0]
                     if f"live/{name}/ratio" in FIGURES:
                         tell(f"live/{name}/ratio", typed[0] / others["pyrefly"])

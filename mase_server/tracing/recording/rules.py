@@ -174,6 +174,7 @@ def _is_aligned(matrix: torch.Tensor) -> bool:
 # Results whose type is that of an argument, told without their meta kernels: these are slow Python, and make half of a
 # recording's time. Only plain calls are told; `None` leaves all others, and all that may be refused, to the kernels.
 
+
 def make_plain_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> torch.Tensor | None:
     """A tensor of the type that eager returns for a float input and fitting operands of its element type."""
     if (plain := _PLAIN.get(func)) is None or torch.is_grad_enabled():

@@ -317,7 +317,7 @@ def _read_subscript(code: CodeType, last: int) -> int | None:
     told = code.co_code[last + 2 :]
     steps = [pair for pair in zip(told[::2], told[1::2], strict=True) if dis.opname[pair[0]] != "CACHE"][:2]
     names = [dis.opname[step] for step, _ in steps]
-    if names[:1] == ["LOAD_CONST"] and "EXTENDED_ARG" not in names and not names[1:2] == ["BINARY_OP"]:
+    if names[:1] == ["LOAD_CONST"] and "EXTENDED_ARG" not in names and names[1:2] != ["BINARY_OP"]:
         value = code.co_consts[steps[0][1]]  # to decode the whole function takes a hundred times as long
         return value if type(value) is int and names[1].startswith("BINARY_SUBSCR") else None
     after = [each for each in dis.get_instructions(code) if each.offset > last and each.opname != "CACHE"][:2]
