@@ -51,7 +51,7 @@ from mase_server.tracing.execution.running import Trials
 from mase_server.tracing.execution.substitutes import simulate_single_process
 from mase_server.tracing.importing.importer import file_of, install, prepare_cache_folder, reinstrument_libraries
 from mase_server.tracing.importing.lookups import Lookups, read_path_files
-from mase_server.tracing.importing.segments import list_uncalled, list_unrun, merge_marks
+from mase_server.tracing.importing.segments import list_methods, list_uncalled, list_unrun, merge_marks
 from mase_server.tracing.importing.source import (
     Namespace,
     broken_cells,
@@ -437,12 +437,13 @@ class TraceJob:
             {kind for one in group for part in one.found.model.modules() for kind in type(part).__mro__}
             for group in (shown, failed)
         )
+        methods = list_methods(kinds - doubted)
         for path, segments in self.importer.segments.items():
             ran, count = self.importer.ran[path], len(segments)
             entered, raised = (
                 merge_marks(count, [one.ran[path] for one in group if path in one.ran]) for group in (shown, failed)
             )
-            uncalled = list_uncalled(kinds - doubted, path, segments, ran)
+            uncalled = list_uncalled(methods.get(path, ()), segments, ran)
             # The program ends at the last model that it calls: what it would call later is not known.
             later = {line for line, name in uncalled.items() if _is_called_outside(name, self.text)}
             for each in list_unrun(segments, ran, entered, raised, uncalled.keys() - later):

@@ -242,7 +242,7 @@ def prepare_cache_folder(cache: str) -> str | None:
 
 def is_cached(path: str, cache: str | None) -> bool:
     """Is there an entry for the file, valid or not?"""
-    return cache is not None and Path(_get_entry_path(path, cache)).exists()
+    return cache is not None and os.path.exists(_get_entry_path(path, cache))  # noqa: PTH110 - pathlib costs more
 
 
 def _get_entry_path(path: str, cache: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 MARKS = "__mase_ran__"
@@ -140,16 +140,29 @@ def _find_reason(segments: Sequence[Segment], ran: Sequence[int], index: int) ->
     return decided or left[0].leaving
 
 
-def list_uncalled(kinds: Iterable[type], path: str, segments: Sequence[Segment], ran: Sequence[int]) -> dict[int, str]:
-    """The methods of classes in a file that never ran, without constructors: first line of the code -> name.
+def list_methods(kinds: Iterable[type]) -> dict[str, list[list[CodeType]]]:
+    """The code of the methods of each class, by the file that it is from."""
+    found: dict[str, list[list[CodeType]]] = {}
+    for kind in kinds:
+        own: dict[str, list[CodeType]] = {}
+        for function in map(_find_function, list(vars(kind).values())):
+            if function is not None:
+                own.setdefault(function.__code__.co_filename, []).append(function.__code__)
+        for path, codes in own.items():
+            found.setdefault(path, []).append(codes)
+    return found
+
+
+def list_uncalled(
+    classes: Iterable[Sequence[CodeType]], segments: Sequence[Segment], ran: Sequence[int]
+) -> dict[int, str]:
+    """The methods of a file's classes that never ran, without constructors: first line of the code -> name.
 
     A class of which nothing ran is left out: its code may have run from elsewhere, without marks.
     """
     entries = {segment.first_line: ran[index] for index, segment in enumerate(segments) if segment.first_line}
     found: dict[int, str] = {}
-    for kind in kinds:
-        functions = map(_find_function, list(vars(kind).values()))
-        codes = [each.__code__ for each in functions if each is not None and each.__code__.co_filename == path]
+    for codes in classes:
         if any(entries.get(code.co_firstlineno) for code in codes):
             uncalled = (code for code in codes if entries.get(code.co_firstlineno) == 0)
             found |= {code.co_firstlineno: code.co_name for code in uncalled if code.co_name not in _CONSTRUCTORS}
