@@ -182,8 +182,8 @@ def make_plain_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: K
     names, tell_shape = plain
     given = dict(zip(names, args, strict=False))
     given.update(kwargs)
-    x = given.pop("input", None)
-    if type(x) not in _TENSORS or not x.is_meta or not x.dtype.is_floating_point or not x.numel():
+    x = _as_plain(given.pop("input", None))
+    if x is None or not x.is_meta or not x.dtype.is_floating_point or not x.numel():
         return None
     shape = tell_shape(x, given)
     if shape is None:
@@ -193,7 +193,11 @@ def make_plain_result(func: Callable[..., Any], args: tuple[Any, ...], kwargs: K
     return None if tell_shape is _tell_elementwise and out.stride() != x.stride() else out
 
 
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
+def _as_plain(value: Any) -> torch.Tensor | None:
+    """A tensor of torch's own types; None for anything else, subclasses too."""
+    return value if type(value) in (torch.Tensor, torch.nn.Parameter) else None
+
+
 _Shape = Sequence[int] | None
 
 
@@ -229,15 +233,15 @@ def _tell_elementwise(x: torch.Tensor, given: Kwargs) -> _Shape:
     other = given.get("other")
     if len(given) != 1 or not x.is_contiguous():
         return None
-    if type(other) in _TENSORS:
-        fits = other.is_meta and other.dtype == x.dtype and other.shape == x.shape and other.stride() == x.stride()
+    if (tensor := _as_plain(other)) is not None:
+        fits = tensor.is_meta and tensor.dtype == x.dtype and tensor.shape == x.shape and tensor.stride() == x.stride()
         return x.shape if fits else None
     return x.shape if type(other) in (int, float) else None
 
 
 def _tell_product(x: torch.Tensor, given: Kwargs) -> _Shape:
-    other = given.get("other")
-    if len(given) != 1 or type(other) not in _TENSORS or not other.is_meta or other.dtype != x.dtype:
+    other = _as_plain(given.get("other"))
+    if len(given) != 1 or other is None or not other.is_meta or other.dtype != x.dtype:
         return None
     one, two = x.shape, other.shape
     fits = len(one) == len(two) > 1 and one[:-2] == two[:-2] and one[-1] == two[-2] and x.dtype in _COMPUTED
@@ -249,8 +253,8 @@ _COMPUTED = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def _tell_cross_entropy(x: torch.Tensor, given: Kwargs) -> _Shape:
-    target = given.get("target")
-    if type(target) not in _TENSORS or target.dtype != torch.int64 or x.dim() != 2 or x.dtype not in _COMPUTED[:2]:
+    target = _as_plain(given.get("target"))
+    if target is None or target.dtype != torch.int64 or x.dim() != 2 or x.dtype not in _COMPUTED[:2]:
         return None
     usual = all(given.get(name) is None for name in ("weight", "size_average", "reduce"))
     usual &= given.get("reduction", "mean") in ("mean", "sum") and given.get("label_smoothing", 0.0) == 0.0
