@@ -50,6 +50,11 @@ def test_it_is_refused_and_named(folders, what):
     assert (folders[0] / "data.txt").read_text() == "original"
 
 
+def test_a_shell_that_would_install_a_package_ends_with_its_status(folders):
+    with guard_program(str(folders[1])):
+        assert os.system("pip install -U no-such-package-anywhere") != 0
+
+
 def test_a_refused_download_fails_as_without_a_network(folders):
     with guard_program(str(folders[1])), pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen("http://example.invalid/weights.pt")

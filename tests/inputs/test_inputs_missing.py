@@ -345,6 +345,28 @@ def test_a_decorator_that_fails_is_an_error_and_what_it_decorates_is_shown_witho
     assert "is shown without this decorator" in problem["message"]
 
 
+@pytest.mark.parametrize("star", ["", "*, "])
+def test_a_class_is_shown_although_the_default_of_a_parameter_needs_a_file(tmp_path, star):
+    text = HEAD + "def read(path):\n    return len(open(path).read())\n"
+    text += "class Net(nn.Module):\n"
+    text += f"    def __init__(self, {star}inner=read('/nowhere/sizes.txt'), width=4):\n"
+    text += "        super().__init__()\n"
+    text += "        self.layers = nn.Sequential(nn.Linear(width, inner), nn.Linear(inner, 5))\n"
+    text += "    def forward(self, x):\n        h = self.layers(x)\n        return h\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["h"] == [2, 5]
+    assert [(each["code"], each["line"]) for each in payload["problems"]] == [("missing-resource", 4)]
+
+
+def test_a_package_that_a_file_would_install_is_missing(tmp_path):
+    text = "import os\ntry:\n    import absent_one\nexcept ImportError:\n"
+    text += "    os.system('pip install absent_one')\n    import absent_one\n"
+    text += "from absent_one.checks import plot\n"
+    payload = traced(tmp_path, {"net.py": text + HEAD + BODY})
+    assert bound(payload)["h"] == [2, 5]
+    assert {each["code"] for each in payload["problems"]} == {"missing-package"}
+
+
 def test_a_module_that_is_not_in_its_package_is_an_error_and_the_rest_is_shown(tmp_path):
     files = {"kit_a/__init__.py": "", "kit_a/net.py": HEAD + "from .blocs import Block\n" + BODY}
     payload = traced(tmp_path, files, "kit_a/net.py")

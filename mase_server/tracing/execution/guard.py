@@ -11,6 +11,7 @@ import builtins
 import hashlib
 import io
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -60,6 +61,9 @@ CHANGES = {
     "os.chown": ("changing the owner of", 1),
     "shutil.move": ("moving", 2),
 }
+#: A command that installs a package, and the status with which a shell ends that may not run it.
+_INSTALLING = re.compile(r"\b(pip3?|conda|mamba|uv|apt|apt-get)\b.*\binstall\b")
+_NOT_RUN = 126 << 8
 _HEARD = frozenset({*REFUSED, *CHANGES, *lookups.EVENTS})
 _WRITING = frozenset("wax+")
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -133,7 +137,8 @@ def guard_program(scratch: str, *also: str) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(Replaced(builtins, {"open": _redirect_open(builtins.open, home)}))
         stack.enter_context(Replaced(io, {"open": _redirect_open(io.open, home)}))
-        stack.enter_context(Replaced(os, {"mkdir": _redirect_mkdir(os.mkdir, home)}))
+        refused = {"mkdir": _redirect_mkdir(os.mkdir, home), "system": _refuse_installing(os.system)}
+        stack.enter_context(Replaced(os, refused))
         # The writer of `torch.save` opens files in C++, where no audit hook sees it.
         stack.enter_context(Replaced(torch, {"save": _redirect_save(torch.save, home)}))
         stack.enter_context(Replaced(tempfile, {"tempdir": str(temporary)}))
@@ -186,6 +191,15 @@ def _redirect_mkdir(original: Callable[..., None], scratch: Path) -> Callable[..
         return target.mkdir(mode, parents=True, exist_ok=True)
 
     return make
+
+
+def _refuse_installing(original: Callable[[Any], int]) -> Callable[[Any], int]:
+    """A shell in which installing fails, as it does without a network: the import that follows says what is missing."""
+
+    def system(command: Any) -> int:
+        return _NOT_RUN if _INSTALLING.search(str(command)) else original(command)
+
+    return system
 
 
 def _is_allowed(path: Path) -> bool:

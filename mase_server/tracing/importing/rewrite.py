@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
@@ -660,7 +660,25 @@ def cut_statements_before(tree: ast.Module, start: Start) -> ast.Module:
     for node in ast.walk(tree) if start.undecorated else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = [each for each in node.decorator_list if each.lineno not in start.undecorated]
+        if isinstance(node, ast.arguments):
+            _leave_out_defaults(node, start.undecorated)
     return tree
+
+
+def list_defaults(arguments: ast.arguments) -> list[ast.expr]:
+    """The defaults of a function's parameters."""
+    return [*arguments.defaults, *(each for each in arguments.kw_defaults if each is not None)]
+
+
+def _leave_out_defaults(arguments: ast.arguments, lines: Set[int]) -> None:
+    """Make parameters required whose defaults are calls on some lines; before others with a default, as far as that
+    goes: `inspect` sees it so."""
+    out = {each for each in list_defaults(arguments) if isinstance(each, ast.Call) and each.lineno in lines}
+    arguments.kw_defaults = [None if each in out else each for each in arguments.kw_defaults]
+    for at, each in enumerate(arguments.defaults):
+        if each in out:
+            empty = ast.parse("__import__('inspect').Parameter.empty", mode="eval").body
+            arguments.defaults[at] = ast.fix_missing_locations(ast.copy_location(empty, each))
 
 
 def _instrument_text(text: str, path: str, start: Start, *, expressions: bool) -> Instrumented:

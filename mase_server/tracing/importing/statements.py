@@ -21,7 +21,7 @@ from types import CodeType, TracebackType
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
-from mase_server.tracing.importing.rewrite import Start, cut_statements_before
+from mase_server.tracing.importing.rewrite import Start, cut_statements_before, list_defaults
 from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source
 from mase_server.tracing.recording.positions import Position, resolve_mark
 
@@ -86,7 +86,7 @@ def execute_to_end(
                 raise first from None
             if undecorated := _find_failed_decorators(path, error) - start.undecorated:
                 start = Start(*_start_of(failed.statement), start.undecorated | undecorated)
-                error.add_note("The function or class below is shown without this decorator.")
+                error.add_note("The function or class is shown without this decorator, or this default.")
                 code = code_from(start)
                 continue
             names.update(_make_unknown_names(path, failed, error, names, imported=imported))
@@ -166,15 +166,21 @@ def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
 
 
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
-    """The lines of the decorator that raised an error, and of the others by the same function; empty if none did."""
+    """The lines of the decorator that raised an error, and of the others by the same function; else the line of the
+    default of a parameter that did; empty if none did."""
     lines = {place.line for place in _iterate_positions(error) if place.file == path}
     tree = parse_file(path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     found = [each for node in list_nodes(tree) if isinstance(node, kinds) for each in node.decorator_list]
-    failed = {
-        _name_decorator(each) for each in found if not lines.isdisjoint(range(each.lineno, (each.end_lineno or 0) + 1))
-    }  # fmt: skip
-    return frozenset(each.lineno for each in found if _name_decorator(each) in failed)
+    failed = {_name_decorator(each) for each in found if _stands_in(each, lines)}
+    defaults = (each for node in list_nodes(tree) if isinstance(node, ast.arguments) for each in list_defaults(node))
+    return frozenset(each.lineno for each in found if _name_decorator(each) in failed) or frozenset(
+        each.lineno for each in defaults if isinstance(each, ast.Call) and _stands_in(each, lines)
+    )
+
+
+def _stands_in(node: ast.expr, lines: set[int]) -> bool:
+    return not lines.isdisjoint(range(node.lineno, (node.end_lineno or 0) + 1))
 
 
 def _name_decorator(node: ast.expr) -> str:
