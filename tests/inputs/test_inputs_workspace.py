@@ -91,6 +91,16 @@ def test_another_class_of_the_same_name_is_not_taken_for_it(workspace):
     assert found.arguments == {"entrance": 11, "inner": 22, "rate": 0.3}
 
 
+def test_a_version_of_a_file_is_made_as_the_script_beside_it_makes_one_that_is_gone(workspace):
+    put(workspace, "net.py", "")
+    text = "def train(kind):\n    if kind == 'a':\n        from nets1 import Mixer\n    if kind == 'b':\n"
+    text += "        from nets2 import Mixer\n    return Mixer(11, 22, 0.3)\n"
+    put(workspace, "runs/train.py", text)
+    put(workspace, "runs/nets_b.py", PLAIN)
+    (found,) = looked_at(workspace, PLAIN, "runs/nets_b.py")
+    assert found.arguments == {"entrance": 11, "inner": 22, "rate": 0.3}
+
+
 def test_the_files_own_calls_come_before_those_of_others(workspace):
     put(workspace, "train.py", "from net import Mixer\nMixer(1, 2, 0.5)\n")
     (found,) = looked_at(workspace, PLAIN + "\n\ndef make():\n    return Mixer(11, 22, 0.3)\n")
@@ -399,6 +409,16 @@ def test_a_model_that_is_an_argument_is_one_of_the_workspace_with_the_attributes
     assert isinstance(found, Found), found
     assert type(found.construct().backbone).__name__ == "Tokens"
     assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_a_criterion_takes_scores_and_labels(workspace):
+    text = "import torch\nfrom torch import nn\n\nclass Total(nn.Module):\n"
+    text += "    def __init__(self, base_criterion: nn.Module, scale: float):\n"
+    text += "        super().__init__()\n        self.base, self.scale = base_criterion, scale\n"
+    text += "    def forward(self, outputs, labels):\n        return self.base(outputs, labels) * self.scale\n"
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape == ()
 
 
 def test_a_list_of_modules_holds_modules(workspace):

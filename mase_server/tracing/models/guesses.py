@@ -104,6 +104,7 @@ Making = Callable[[type[nn.Module]], Made | None]
 #: Pattern of an argument's name -> classes and functions that it may be.
 PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"norm", (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm1d, Made(nn.Identity, "Identity()"))),
+    (r"criterion|loss", (Made(nn.CrossEntropyLoss, "CrossEntropyLoss()"), Made(nn.MSELoss, "MSELoss()"))),
     (r"act|non_?lin", (nn.ReLU, Made(nn.ReLU, "ReLU()"))),
     (r"conv", (nn.Conv2d, nn.Conv1d)),
     (r"cell|rnn", (nn.GRU, nn.LSTM)),

@@ -154,7 +154,7 @@ def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path,
     show? folder: of the code."""
     around = {defined.stem, *defined.parts}
     beside = folder / defined.name
-    starred: list[bool] = []
+    named, starred = list[bool](), list[bool]()
     for node in ast.walk(tree):
         match node:
             case ast.ClassDef(name=own) if own == name:
@@ -164,10 +164,17 @@ def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path,
                 # A module of the same name in another package is another one.
                 meant = bool(parts & known) and not (module.rpartition(".")[2] == defined.stem and parts - around)
                 meant = meant and not (module == defined.stem and beside != defined and beside.is_file())
-                if any(each.name == name for each in names) and not meant:
-                    return False
+                meant = meant or (folder == defined.parent and _is_lost_sibling(module, folder, defined))
+                named += [meant for each in names if each.name == name]
                 starred += [meant for each in names if each.name == "*"]
-    return any(starred) or not starred
+    return any(named) or (not named and (any(starred) or not starred))
+
+
+def _is_lost_sibling(module: str, folder: Path, defined: Path) -> bool:
+    """Is a module that is not there likely a version of the file `defined` beside it: `model1` of `model_b`?"""
+    stem = re.match(r"[a-z]{4,}", module)
+    is_like = stem is not None and defined.stem.startswith(stem[0])
+    return is_like and not (folder / f"{module}.py").is_file() and not (folder / module).is_dir()
 
 
 def _read_small_file(path: Path) -> bytes | None:
