@@ -289,6 +289,22 @@ class Finder(nn.Module):
     assert runs_in_eager(found["Finder"]).shape[2] == 24
 
 
+def test_channels_that_a_forward_cuts_are_those_of_the_constructor(workspace):
+    text = """
+class Coupling(nn.Module):
+    def __init__(self, in_channels=6):
+        super().__init__()
+        self.net = nn.Conv2d(in_channels // 2, in_channels // 2, 3, padding=1)
+
+    def forward(self, input):
+        kept, changed = input.chunk(2, 1)
+        out = changed + self.net(kept).mean((2, 3), keepdim=True)
+        return torch.cat([kept, out], 1)
+"""
+    found, _ = shown(workspace, text)
+    assert found["Coupling"].spec.entries["input"].dims[:2] == ("B", 6)
+
+
 PARTS = """
 class Layer(nn.Module):
     def __init__(self, width: int):

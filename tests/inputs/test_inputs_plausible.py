@@ -133,6 +133,44 @@ PLAUSIBLE = {
         "e = self.time((sigma.log() / 4)[..., None])\nreturn self.conv(x) + e[..., None, None]",
         "x: f32[B=2, 3, H=32, W=32]; sigma: f32[B] uniform",
     ),
+    "dimensions that are read": (
+        "self.rate = 0.5",
+        "x",
+        "return x * x.new_ones(1, x.size(1), x.size(2)) / (1 - self.rate)",
+        "x: f32[B=2, T=16, 64]",
+    ),
+    "dimensions that a method reads": (
+        "self.squash = nn.Sigmoid()",
+        "input, target",
+        "input = self.squash(input)\nreturn (self.rows(input) * self.rows(target)).sum(-1)\n\n"
+        "def rows(self, tensor):\n"
+        '    """Rows of one channel each: (N, C, D, H, W) -> (C, N * D * H * W)."""\n'
+        "    return tensor.transpose(0, 1).reshape(tensor.size(1), -1)",
+        "input: f32[B=2, 3, D=8, H=32, W=32]; target: f32[B, 3, D, H, W]",
+    ),
+    "the last columns of boxes": (
+        "self.scale = 0.1",
+        "anchors, shifts",
+        "x = anchors[..., 0] + shifts[..., 0] * self.scale\ny = anchors[..., 3] + shifts[..., 3] * self.scale\n"
+        "return torch.stack([x, y], dim=2)",
+        "anchors: f32[B=2, T=16, 4]; shifts: f32[B, T, 4]",
+    ),
+    "an image of a usual side": (
+        "self.a, self.b, self.c = nn.Conv2d(4, 8, 8, stride=4), nn.Conv2d(8, 16, 4, stride=2), nn.Conv2d(16, 16, 3)\n"
+        "self.fc = nn.Linear(784, 5)",
+        "x",
+        "return self.fc(self.c(self.b(self.a(x))).view(-1, 784))",
+        "x: f32[B=2, 4, H=84, W=84]",
+    ),
+    "a signal that gets its channel": (
+        "self.mel, self.step = nn.ConvTranspose2d(1, 1, (3, 32), stride=(1, 16), padding=(1, 8)), nn.Linear(8, 6)\n"
+        "self.table = nn.Parameter(torch.randn(10, 8))\n"
+        "self.wave, self.by = nn.Conv1d(1, 6, 3, padding=1), nn.Conv1d(80, 6, 1)",
+        "audio, diffusion_step, spectrogram",
+        "x = self.wave(audio.unsqueeze(1))\nx = x + self.step(self.table[diffusion_step]).unsqueeze(-1)\n"
+        "return x + self.by(torch.squeeze(self.mel(torch.unsqueeze(spectrogram, 1)), 1))",
+        None,
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",

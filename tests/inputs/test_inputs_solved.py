@@ -81,6 +81,49 @@ SOLVED = {
         "return [layer(inputs[i + self.start]).mean() for i, layer in enumerate(self.lateral)]",
         "inputs: [f32[B=2, 4, 64, 64], f32[B, 6, 32, 32]]",
     ),
+    "shapes and channels that checks ask for": (
+        "self.layer, self.more = nn.Linear(2048, 8), nn.Linear(384, 8)",
+        "maps, others",
+        "for name, x, count in (('first', maps, 2048), ('second', others, 384)):\n"
+        "    if x.dim() != 5:\n"
+        "        raise ValueError(f'expected {name} features [B, T, C, h, w], got {tuple(x.shape)}')\n"
+        "for name, x, count in (('first', maps, 2048), ('second', others, 384)):\n"
+        "    if x.shape[2] != count:\n"
+        "        raise ValueError(f'{name} has {x.shape[2]} channels, but the model makes {count} (note-007)')\n"
+        "return self.layer(maps.flatten(3).mean(3)) + self.more(others.flatten(3).mean(3))",
+        None,
+    ),
+    "points of which a check says the number": (
+        "self.layer = nn.Linear(6, 8)",
+        "hidden, places",
+        '"""\nhidden: [B, N, T, E]\nplaces: [N, 2]\n"""\n'
+        "if places.dim() != 2:\n    raise ValueError(f'places must be [N, 2], got {tuple(places.shape)}')\n"
+        "near = torch.cdist(places, places).topk(3, largest=False)[0].mean(1)\n"
+        "return self.layer(hidden[:, :, -1]) * near[:, None] + torch.zeros(hidden.shape[1], 8)",
+        "hidden: f32[B=2, N=8, T=16, 6]; places: f32[N, 2]",
+    ),
+    "labels of a loss for volumes": (
+        "self.ignored = -1",
+        "input, target",
+        '"""input: scores (N, C, D, H, W)"""\n'
+        "weight = input.transpose(0, 1).flatten(1).sum(1)\n"
+        "return F.cross_entropy(input, target, weight=weight, ignore_index=self.ignored)",
+        "input: f32[B=2, 64, D=8, H=32, W=32]; target: i64[B, D, H, W] < 10",
+    ),
+    "a state for each cell of a list": (
+        "self.cells = nn.ModuleList([nn.GRUCell(6, 8), nn.GRUCell(8, 8)])",
+        "x, hidden",
+        "states = []\nfor index, cell in enumerate(self.cells):\n    x = cell(x, hidden[index])\n    states += [x]\n"
+        "return torch.stack(states)",
+        None,
+    ),
+    "lengths that an assertion compares": (
+        "self.up, self.out = nn.Conv1d(4, 6, 1), nn.Conv1d(1, 6, 1)",
+        "noise, cond",
+        "cond = F.interpolate(self.up(cond), scale_factor=150)\nassert cond.size(-1) == noise.size(-1)\n"
+        "return self.out(noise) + cond",
+        None,
+    ),
     "a list of records": (
         "self.conv = nn.Conv2d(3, 4, 3)",
         "batched_input",

@@ -44,7 +44,10 @@ class Step:
 
 
 def _is_plain(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("len", "int", "sum")
+    match node:
+        case ast.Call(func=ast.Name(id="len" | "int" | "sum") | ast.Attribute(attr="size" | "dim" | "numel")):
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
     (r"^(gt_|pred_|b)?box(es)?$", (TensorSpec("f32", ("B", 4)), TensorSpec("f32", ("B", "N", 4)))),
+    (r"^annot(ation)?s$", (TensorSpec("f32", ("B", "N", 5)),)),
     (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
     (
         r"^adj|adjacency|^a$|laplacian",
@@ -111,7 +112,7 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("f32", ("B",), "uniform"), TensorSpec("f32", ("B", 1), "uniform")),
     ),
     (
-        r"^(t|ts|time|timesteps?|time_?steps?|step)$",
+        r"^(t|ts|time|timesteps?|(time|diffusion|noise|train)_?steps?|step)$",
         (
             TensorSpec("i64", ("B",), "below", 10),
             TensorSpec("f32", ("B",), "uniform"),

@@ -8,11 +8,13 @@ import re
 from collections.abc import Callable, Iterator
 
 from mase_server.tracing.importing.placeholders import MissingPackageError
-from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.failures import Failed, is_check
 from mase_server.tracing.inputs.searching.kinds import RANKS, TOLD_RANKS, level_ranks
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
 from mase_server.tracing.inputs.searching.sizes import (
+    TOLD_SIZES,
+    TOLD_TARGETS,
     propose_agreements,
     propose_joined,
     propose_partners,
@@ -26,12 +28,14 @@ Changes = Iterator[Inputs]
 Row = tuple[str, Callable[[Failed, re.Match[str]], Changes]]
 
 #: The changes of every kind, in the order in which they are asked.
-ROWS: tuple[Row, ...] = (*TOLD_RANKS, *STRUCTURE, *KINDS, *RANKS, *SIZES)
+ROWS: tuple[Row, ...] = (*TOLD_TARGETS, *TOLD_RANKS, *STRUCTURE, *KINDS, *RANKS, *SIZES)
 #: The most changes that are proposed for one error.
 MAX_CHANGES = 20
 #: The most elements of a proposed tensor; whole numbers always have values, of eight bytes each.
 MAX_ELEMENTS = 1 << 24
 MAX_WHOLE_NUMBERS = 1 << 22
+#: The least side of a map that is made smaller.
+SMALLEST_MAP = 8
 
 
 def propose_changes(failed: Failed) -> list[Inputs]:
@@ -47,12 +51,28 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         level_ranks(failed),
         propose_shorter(failed),
     )
-    return list(itertools.islice((each for each in proposed if each != failed.inputs and is_small(each)), MAX_CHANGES))
+    small = (_shrink_maps(each) for each in proposed if each != failed.inputs)
+    return list(itertools.islice((each for each in small if is_small(each)), MAX_CHANGES))
+
+
+def _shrink_maps(inputs: Inputs) -> Inputs:
+    """The same with smaller maps, if a change of channels made them too large."""
+    side = inputs.sizes.get("H", 0)
+    while not is_small(inputs) and (side := side // 2) >= SMALLEST_MAP:
+        inputs = Inputs(inputs.entries, {**inputs.sizes, "H": side, "W": side})
+    return inputs
 
 
 def tells_ranks(failed: Failed) -> bool:
     """Is the error about a number of dimensions?"""
     return any(re.search(pattern, failed.text) for pattern, _ in RANKS)
+
+
+def tells_shape(failed: Failed) -> bool:
+    """Does a check of the forward's own say which shape it wants, or which of two sizes, or a loss that of targets?"""
+    return any(re.search(pattern, failed.text) for pattern, _ in TOLD_TARGETS) or (
+        is_check(failed.error) and any(re.search(pattern, failed.text) for pattern, _ in (*TOLD_RANKS, *TOLD_SIZES))
+    )
 
 
 def is_small(inputs: Inputs) -> bool:

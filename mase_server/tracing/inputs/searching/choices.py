@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -41,7 +42,7 @@ from mase_server.tracing.inputs.searching.singles import (
 )
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
-from mase_server.tracing.models.names import usual_inputs
+from mase_server.tracing.models.names import STATE, usual_inputs
 
 MAX_ROWS = 200
 #: The most members of a sequence that nobody reads before those that are unpacked.
@@ -99,8 +100,19 @@ def _list_needed_parameters(model: nn.Module, more: Set[str] = frozenset()) -> l
     return required or [each for each in plain if each.name not in LABEL_NAMES][:1] or parameters[:1]
 
 
+#: The candidates that were listed before, which errors ask for again and again.
+_listed: WeakKeyDictionary[nn.Module, dict[str, list[Choice]]] = WeakKeyDictionary()
+
+
 def choices_of(model: nn.Module, name: str) -> list[Choice]:
     """Candidates for one parameter of a model's forward, the likeliest first."""
+    known = _listed.setdefault(model, {})
+    if name not in known:
+        known[name] = _list_choices(model, name)
+    return known[name]
+
+
+def _list_choices(model: nn.Module, name: str) -> list[Choice]:
     parameter = inspect.signature(model.forward).parameters[name]
     if parameter.kind is parameter.VAR_POSITIONAL:
         return _any_number(model, name)
@@ -186,6 +198,8 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         return [
             Choice(SequenceSpec(_list_specs(row), is_list=True), _join_reasons(row)) for row in _combine_parts(read)
         ]
+    if STATE.search(name.lower()) and hidden_states(model):
+        return leaf_choices(model, name, Wanted(name))
     maps, walked = _list_told_maps(model, name), _walked_with(model, name)
     if maps or walked:
         return [*maps, *walked, *(leaf_choices(model, name, Wanted(name)) if not walked else ())]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 from torch import nn
 
-from mase_server.tracing.inputs.searching.forward import Rearranged, wanted_by
-from mase_server.tracing.inputs.spec import SequenceSpec, TensorSpec
-from mase_server.tracing.models.constructions import construction_of, signature_of
+from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.inputs.roles import observe_value
+from mase_server.tracing.inputs.searching.forward import Rearranged, Source, wanted_by
+from mase_server.tracing.inputs.spec import SequenceSpec, Spec, TensorSpec
+from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 
 #: Symbols whose sizes are tried together, in turn: image sides, lengths, depths.
 IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331, 384, 572)
@@ -94,19 +98,81 @@ def _list_norm_candidates(layer: nn.LayerNorm) -> Candidates:
     return [floats("B", "T", *shape), floats("B", *shape), floats("B", "H", "W", *shape)]
 
 
-def hidden_states(model: nn.Module) -> list[TensorSpec | SequenceSpec]:
-    """The state for the first recurrent layer of a model; empty if it has none."""
-    for layer in model.modules():
-        if isinstance(layer, nn.RNNBase):
-            count = layer.num_layers * (2 if layer.bidirectional else 1)
-            state = floats(count, "B", layer.proj_size or layer.hidden_size)
-            both = SequenceSpec((state, floats(count, "B", layer.hidden_size)))
-            return [both, state] if isinstance(layer, nn.LSTM) else [state, both]
-        if isinstance(layer, nn.RNNCellBase):
-            state = floats("B", layer.hidden_size)
-            both = SequenceSpec((state, state))
-            return [both, state] if isinstance(layer, nn.LSTMCell) else [state, both]
-    return []
+#: Methods that make the first state of a recurrent model, for a batch of a given size.
+_MAKES_STATE = re.compile(
+    r"^(init(ialize|ial)?|zero|get_(init(ial)?|zero)|begin|make_init)_?(\w+_)?(hidden|states?|hx)$", re.I
+)
+#: A size of a batch that no layer has.
+_ODD_BATCH = 97
+
+State = TensorSpec | SequenceSpec
+
+
+def hidden_states(model: nn.Module) -> list[State]:
+    """The state for a recurrent model, as a method of its own makes it, else for its first recurrent layer, or for a
+    list of them; empty if it has none."""
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.RNNBase | nn.RNNCellBase)]
+    lists = (part for part in model.modules() if isinstance(part, nn.ModuleList) and len(part) > 1)
+    stacks = [list(part) for part in lists if {*map(id, part)} <= {*map(id, layers)}]
+    return [
+        *_list_made_states(model),
+        *(state for stack in stacks[:1] for state in _list_states_of_stack(stack)),
+        *(state for layer in layers[:1] for state in _list_states_of_layer(layer)),
+    ]
+
+
+def _list_made_states(model: nn.Module) -> Iterator[State]:
+    """What a method such as `init_hidden(batch_size)` gives, if it does nothing else."""
+    for name in filter(_MAKES_STATE.match, dir(type(model))):
+        method = getattr(model, name)
+        source = Source.of(model, method) if callable(method) else None
+        if source is None or len(list_required_parameters(method)) != 1 or _sets_attributes(source):
+            continue
+        try:
+            spec = observe_value(method(_ODD_BATCH))
+        except RAISED:  # the border to a method of the user's
+            continue
+        if isinstance(spec, TensorSpec | SequenceSpec):
+            yield cast("State", _name_batch(spec))
+
+
+def _sets_attributes(source: Source) -> bool:
+    stored = (node for node in ast.walk(source.node) if isinstance(node, ast.Attribute))
+    return any(isinstance(node.ctx, ast.Store) for node in stored)
+
+
+def _name_batch(spec: Spec) -> Spec:
+    if isinstance(spec, SequenceSpec):
+        return replace(spec, items=tuple(map(_name_batch, spec.items)))
+    if isinstance(spec, TensorSpec):
+        return TensorSpec(spec.dtype, tuple("B" if size == _ODD_BATCH else size for size in spec.dims))
+    return spec
+
+
+def _list_states_of_layer(layer: nn.Module) -> list[State]:
+    """The state of a recurrent layer, or cell, alone or with that of its memory."""
+    count: tuple[int, ...] = ()
+    width = int(layer.hidden_size)  # type: ignore[arg-type]
+    state = memory = floats("B", width)
+    if isinstance(layer, nn.RNNBase):
+        count = (layer.num_layers * (2 if layer.bidirectional else 1),)
+        state, memory = floats(*count, "B", layer.proj_size or width), floats(*count, "B", width)
+    both = SequenceSpec((state, memory))
+    return [both, state] if isinstance(layer, nn.LSTM | nn.LSTMCell) else [state, both]
+
+
+def _list_states_of_stack(layers: Sequence[nn.Module]) -> Iterator[State]:
+    """A state for each layer: a list of them, or, for cells, one tensor for all."""
+    for states in zip(*map(_list_states_of_layer, layers), strict=True):
+        if isinstance(layers[0], nn.RNNCellBase) and len({*states}) == 1:
+            yield _add_dimension(states[0], len(layers))
+        yield SequenceSpec(states, is_list=True)
+
+
+def _add_dimension(state: State, count: int) -> State:
+    if isinstance(state, TensorSpec):
+        return replace(state, dims=(count, *state.dims))
+    return replace(state, items=tuple(_add_dimension(cast("State", each), count) for each in state.items))
 
 
 def _list_attention_candidates(layer: Any) -> Candidates:

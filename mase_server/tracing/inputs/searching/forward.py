@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -94,6 +95,7 @@ class Use:
 
     dims: the number of dimensions that the source unpacks from the parameter's shape, 0 if it does not.  joined: the
     number of parts that were joined to the layer's input, and the dimension.  flat: is the input flattened before?
+    added: dimensions of one element that are put into it before.
     """
 
     layer: Any
@@ -101,6 +103,7 @@ class Use:
     dims: int = 0
     joined: tuple[int, int] | None = None
     flat: bool = False
+    added: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,22 @@ class Wanted:
     attribute: bool = False
 
 
+def read_function(function: Callable[..., Any]) -> tuple[str, ast.FunctionDef | None]:
+    """The text of a function or method, and its syntax tree: None if there is none to read. Nobody may change it."""
+    plain = inspect.unwrap(function)
+    return _parse_once(getattr(plain, "__func__", plain))
+
+
+@lru_cache(maxsize=1024)
+def _parse_once(function: Callable[..., Any]) -> tuple[str, ast.FunctionDef | None]:
+    try:
+        text = textwrap.dedent(inspect.getsource(function))
+        node = next(iter(ast.parse(text).body), None)
+    except (OSError, TypeError, SyntaxError):
+        return "", None
+    return text, node if isinstance(node, ast.FunctionDef) else None
+
+
 @dataclass(slots=True)
 class Source:
     """The syntax tree of a forward (or another method) of a module."""
@@ -119,20 +138,17 @@ class Source:
     owner: Any
     node: ast.FunctionDef
     environment: dict[str, object] = field(default_factory=dict)
+    globals: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, owner: Any, function: Callable[..., Any]) -> Source | None:
         """The source; None if there is none to read."""
-        try:
-            tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function))))
-        except (OSError, TypeError, SyntaxError):
-            return None
-        node = tree.body[0] if tree.body else None
-        return cls(owner, node) if isinstance(node, ast.FunctionDef) else None
+        _, node = read_function(function)
+        return None if node is None else cls(owner, node, globals=getattr(inspect.unwrap(function), "__globals__", {}))
 
-    def parameters(self) -> list[str]:
-        """Names of the positional parameters after self."""
-        return [argument.arg for argument in [*self.node.args.posonlyargs, *self.node.args.args]][1:]
+    def parameters(self, *, bound: bool = True) -> list[str]:
+        """Names of the positional parameters. bound: after self."""
+        return [argument.arg for argument in [*self.node.args.posonlyargs, *self.node.args.args]][int(bound) :]
 
     def resolve(self, node: ast.AST) -> Any:
         """The object that an expression such as `self.layers[0]` refers to; None for any other expression."""
@@ -298,7 +314,7 @@ class _Follower:
     def __init__(self, source: Source, wanted: Wanted, depth: int) -> None:
         self.source, self.wanted, self.depth = source, wanted, depth
         self.aliases = {wanted.name} if wanted.key is None else set[str]()
-        self.dims, self.flat = 0, False
+        self.dims, self.flat, self.added = 0, False, list[int]()
         #: The names of tensors that it was joined with, and the first layer that took such a one.
         self.mixed: dict[str, tuple[int, int]] = {}
         self.joined: Use | None = None
@@ -307,7 +323,8 @@ class _Follower:
         for statement in self.source.node.body:
             found = self.statement(statement)
             if found is not None:
-                return Use(found.layer, found.path, found.dims or self.dims, flat=found.flat or self.flat)
+                added = (*self.added, *found.added)
+                return replace(found, dims=found.dims or self.dims, flat=found.flat or self.flat, added=added)
         return self.joined
 
     def statement(self, node: ast.AST) -> Use | None:
@@ -318,6 +335,8 @@ class _Follower:
                 self.aliases |= {each.id for each in ast.walk(inner.target) if isinstance(each, ast.Name)}
         for inner in in_order(node):
             self.flat = self.flat or self._flattens(inner)
+            if (at := self._find_added(inner)) is not None:
+                self.added.append(at)
             found = self._follow_expression(inner)
             if found is not None:
                 return found
@@ -331,6 +350,18 @@ class _Follower:
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING:
                 return self._is_wanted(value) or any(map(self._is_wanted, args[:1]))
         return False
+
+    def _find_added(self, node: ast.AST) -> int | None:
+        """The place of the dimension in `x.unsqueeze(1)` and `torch.unsqueeze(x, 1)`."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr="unsqueeze"), args=[value, at]):
+                pass
+            case ast.Call(func=ast.Attribute(value=value, attr="unsqueeze"), args=[at]):
+                pass
+            case _:
+                return None
+        held = isinstance(value, ast.Name) and self._is_wanted(value)
+        return at.value if held and isinstance(at, ast.Constant) and isinstance(at.value, int) else None
 
     def _follow_block(self, node: Any) -> Use | None:
         if isinstance(node, ast.For):
@@ -472,7 +503,7 @@ class _Follower:
             return Use(inner, path)  # a layer of torch whose forward was changed takes what it took
         if found is None or inner is self.source.owner:
             return found
-        return Use(found.layer, f"{path}.{found.path}", found.dims, flat=found.flat)
+        return replace(found, path=f"{path}.{found.path}", joined=None)
 
 
 def _parts_joined(call: ast.Call) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from mase_server.tracing.inputs.searching.failures import Failed
 from mase_server.tracing.inputs.searching.operands import OPERANDS, compare_elementwise, list_operands
 from mase_server.tracing.inputs.searching.singles import list_scalar_values
 from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member, shape_of
+from mase_server.tracing.inputs.searching.words import apply_words, read_message
 from mase_server.tracing.inputs.spec import DEFAULT_BELOW, ConstantSpec, Dim, Inputs, TensorSpec
 from mase_server.tracing.recording.rules import OutOfRangeError
 
@@ -382,5 +383,19 @@ RANKS: tuple[Row, ...] = (
     (r"tuple index out of range|Got (\d)D input", _add_dimension),
 )
 
-#: A check of the forward's own that says a number of dimensions; nothing else is likelier.
-TOLD_RANKS: tuple[Row, ...] = ((r"(?:must|should) (?:have|be) (\d) dim", _match_told_ranks),)
+
+def _match_told_shape(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """A check of the forward's own that says which shape it wants."""
+    pairs = [(path, spec) for path, spec in iterate_tensor_specs(failed.inputs)]
+    named = [(path, spec) for path, spec in pairs if re.search(rf"\b{re.escape(str(path[-1]))}\b", failed.text)]
+    for path, spec in named or (failed.suspects() or pairs)[:2]:
+        told = read_message(failed.model, str(failed.error), str(path[-1]))
+        for each in apply_words(told, failed.model, [spec]) if told is not None else ():
+            yield put_member(failed.inputs, path, each)
+
+
+#: A check of the forward's own that says a shape or a number of dimensions; nothing else is likelier.
+TOLD_RANKS: tuple[Row, ...] = (
+    (r"^(?:Value|Assertion|Runtime|Type)Error: .*\b(?:must|should|expect\w*)\b", _match_told_shape),
+    (r"(?:must|should) (?:have|be) (\d) dim", _match_told_ranks),
+)

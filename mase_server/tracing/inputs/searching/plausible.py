@@ -16,14 +16,23 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.tracing.inputs.searching.consumers import ANYTHING
 from mase_server.tracing.inputs.searching.forward import Source, in_order
-from mase_server.tracing.inputs.searching.words import read_words
+from mase_server.tracing.inputs.searching.words import Told, read_docstring, read_words
 from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
+from mase_server.tracing.models.constructions import arguments_of
 
 #: Deeper nesting of modules than this is not read.
 MAX_DEPTH = 4
-#: Methods whose result has the shape of their tensor.
-_KEEPING = frozenset(("long", "float", "int", "bool", "to", "type", "contiguous", "clone", "detach", "cuda", "half"))
+#: Methods and functions whose result has the shape of their tensor.
+_KEEPING = frozenset((
+    "long", "float", "int", "bool", "to", "type", "contiguous", "clone", "detach", "cuda", "half", "sigmoid", "tanh",
+    "relu", "gelu", "exp", "abs", "softmax", "log_softmax", "logsigmoid", "dropout", "clamp", "normalize",
+))  # fmt: skip
+#: Layers that do the same.
+_KEEPING_LAYERS = (
+    nn.Sigmoid, nn.Softmax, nn.LogSoftmax, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.LeakyReLU, nn.Dropout, nn.Identity,
+)  # fmt: skip
 _HEADS = re.compile(
     r"\.(?:view|reshape)\((?:[^()]|\([^()]*\))*,(?:[^()]|\([^()]*\))*,(?:[^()]|\([^()]*\))*\)\s*\\?\s*"
     r"\.(?:transpose\(\s*1\s*,\s*2\s*\)|permute\(\s*(?:0\s*,\s*2\s*,\s*1\s*,\s*3|2\s*,\s*0\s*,\s*3\s*,\s*1\s*,\s*4))"
@@ -54,19 +63,40 @@ class Seen:
 
 
 def read_source(model: nn.Module, name: str) -> Seen:
-    """What the forward of a model, and of the modules that it hands a parameter to, shows of the parameter."""
+    """What the forward of a model, and of the modules and functions that it hands a parameter to, shows of it."""
     seen = Seen()
-    _read_method(Source.of(model, model.forward), name, seen, 0)
+    for node, called in iterate_reads(Source.of(model, model.forward), name):
+        _read_node(node, called, seen)
     return seen
 
 
-def _read_method(source: Source | None, name: str, seen: Seen, depth: int) -> None:
-    for node in _iterate_run(source) if source is not None else ():
-        if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(node.value, name):
+def read_told(model: nn.Module, name: str) -> Told | None:
+    """What is written of a parameter, also by the functions that it is handed to; None if nothing is."""
+    if (told := read_words(model, name)) is not None or name not in inspect.signature(model.forward).parameters:
+        return told
+    for node, called in iterate_reads(Source.of(model, model.forward), name):
+        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
+            source = f"the docstring of {node.name} says"
+            alone = len([each for each in node.args.args if each.arg not in ("self", "cls")]) == 1
+            found = read_docstring(model, text, called, source, alone=alone)
+            if (told := next((each for each in found if len(each.sizes) > 1), None)) is not None:
+                return told
+    return None
+
+
+def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[tuple[ast.AST, str]]:
+    """The nodes of a method before a parameter gets another shape, and of what it hands it to; each with the name that
+    it has there."""
+    if source is None:
+        return
+    for node in _iterate_run(source):
+        if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(source, node.value, name):
             return
-        _read_node(node, name, seen)
-        if isinstance(node, ast.Call) and source is not None and depth < MAX_DEPTH:
-            _read_called(source, node, name, seen, depth)
+        yield node, name
+        if isinstance(node, ast.Call) and depth < MAX_DEPTH:
+            for inner, called in _iterate_handed(source, node, name):
+                yield inner.node, called
+                yield from iterate_reads(inner, called, depth + 1)
 
 
 def _iterate_run(source: Source) -> Iterator[ast.AST]:
@@ -101,23 +131,36 @@ def _stores(node: ast.Assign, name: str) -> bool:
     return any(isinstance(each, ast.Name) and each.id == name for target in node.targets for each in ast.walk(target))
 
 
-def _keeps_shape(node: ast.expr, name: str) -> bool:
+def _keeps_shape(source: Source, node: ast.expr, name: str) -> bool:
     match node:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attr)):
-            return owner == name and attr in _KEEPING
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attr)) if owner == name:
+            return attr in _KEEPING
+        case ast.Call(func=func, args=[ast.Name(id=given), *_]) if given == name:
+            attr = func.attr if isinstance(func, ast.Attribute) else ""
+            return attr in _KEEPING or isinstance(source.resolve(func), _KEEPING_LAYERS)
     return False
 
 
-def _read_called(source: Source, node: ast.Call, name: str, seen: Seen, depth: int) -> None:
-    """Follow a parameter into a module of the person's own."""
+def _iterate_handed(source: Source, node: ast.Call, name: str) -> Iterator[tuple[Source, str]]:
+    """The module, method or function of the person's own that a call hands a parameter to, with its name there."""
     called = source.resolve(node.func)
-    if not isinstance(called, nn.Module) or type(called).__module__.startswith("torch."):
+    if called is None and isinstance(node.func, ast.Name):
+        called = source.globals.get(node.func.id)
+    owner, bound = source.owner, True
+    if isinstance(called, nn.Module):
+        owner, called = called, called.forward
+    elif inspect.ismethod(called):
+        owner = called.__self__
+    else:
+        bound = False
+    if not (bound or inspect.isfunction(called)) or called.__module__.partition(".")[0] == "torch":
         return
-    inner = Source.of(called, called.forward)
-    names = inner.parameters() if inner is not None else []
-    for position, argument in enumerate(node.args):
-        if isinstance(argument, ast.Name) and argument.id == name and position < len(names):
-            _read_method(inner, names[position], seen, depth + 1)
+    inner = Source.of(owner, called)
+    names = inner.parameters(bound=bound) if inner is not None else []
+    given = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords if each.arg)]
+    for parameter, argument in given if inner is not None else ():
+        if isinstance(argument, ast.Name) and argument.id == name and inner is not None:
+            yield inner, parameter
 
 
 def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
@@ -146,7 +189,10 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
 
 
 def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:
-    """`x[:, :, 3]`: at least three dimensions, the last of at least four columns."""
+    """`x[:, :, 3]`: at least three dimensions, the last of at least four columns; so does `x[..., 3]`."""
+    match parts:
+        case [ast.Constant(value=value), ast.Constant(value=int(column))] if value is ... and column >= 0:
+            seen.least, seen.columns = max(seen.least, 3), max(seen.columns, column + 1)
     if any(isinstance(each, ast.Constant) and each.value in (None, ...) for each in parts):
         return
     seen.least = max(seen.least, len(parts))
@@ -188,12 +234,34 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
     """Candidates for a parameter, those first that its source could read."""
     seen = read_source(model, name)
     tokens = splits_heads(model) and not _VECTOR.match(name.lower())
-    ordered = sorted(specs, key=lambda spec: (not seen.fits(spec), tokens and _is_rows(spec)))
+    more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
+    ordered = sorted(
+        specs,
+        key=lambda spec: (not seen.fits(spec), tokens and _is_rows(spec), more(len(spec.dims) - seen.least)),
+    )
     if seen.columns and ordered:
         kind = ordered[0] if ordered[0].dtype == "i64" else TensorSpec("f32", ())
         lengths = ("T", "S", "U")[: seen.least - 2]
         ordered.insert(0, replace(kind, dims=("B", *lengths, seen.columns)))
+    elif (rank := seen.rank or seen.least) > 2 and not any(map(seen.fits, specs)):
+        ordered[:0] = [TensorSpec("f32", _put_channels(dims, model, specs)) for dims in _USUAL.get(rank, ())]
     return ordered
+
+
+#: Shapes of as many dimensions as a source reads; "C" for channels or features.
+_USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
+    3: (("B", "T", "C"), ("B", "C", "L")), 4: (("B", "C", "H", "W"),), 5: (("B", "C", "D", "H", "W"),),
+}  # fmt: skip
+_CHANNELS = re.compile(r"(in(put)?_|img_|image_|n_|num_)?(channels?|chans?|ch)|c_?in|in_?c|in_?(dim|features|size)|dim")
+
+
+def _put_channels(dims: Sequence[str], model: nn.Module, others: Sequence[TensorSpec]) -> tuple[int | str, ...]:
+    """A usual shape with as many channels as the constructor got, or as the features of another candidate."""
+    given = [value for key, value in arguments_of(model).items() if _CHANNELS.fullmatch(key) and type(value) is int]
+    known = [spec.dims[-1] for spec in others if len(spec.dims) > 2 and spec not in ANYTHING]
+    widths = [size for size in (*given, *known) if isinstance(size, int)]
+    count = next(iter(widths), 64 if len(dims) == 3 else 3)
+    return tuple(count if dim == "C" else dim for dim in dims)
 
 
 def _is_rows(spec: TensorSpec) -> bool:
@@ -225,7 +293,7 @@ def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> 
             yield "a rank that the source does not read"
         if _is_rows(spec) and splits_heads(model) and not _VECTOR.match(name.lower()):
             yield "rows where heads are split"
-    told = read_words(model, name)
+    told = read_told(model, name)
     if told is not None and len(told.sizes) != len(dims):
         yield "another rank than a person wrote"
 

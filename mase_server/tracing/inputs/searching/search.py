@@ -12,9 +12,15 @@ from dataclasses import dataclass, replace
 from torch import nn
 
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.inputs.searching.changes import is_small, propose_changes, tells_ranks
+from mase_server.tracing.inputs.searching.changes import (
+    SMALLEST_MAP,
+    is_small,
+    propose_changes,
+    tells_ranks,
+    tells_shape,
+)
 from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
-from mase_server.tracing.inputs.searching.consumers import size_choices, told_sides
+from mase_server.tracing.inputs.searching.consumers import IMAGE_SIDES, size_choices, told_sides
 from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.plausible import count_faults
@@ -77,6 +83,7 @@ def search_inputs(
         while left > 0 and (candidate := trying.frontier.next()) is not None:
             left -= 1
             if trying.succeeds(candidate) and not trying.is_evasive(candidate):
+                candidate = next(filter(trying.succeeds, _iterate_usual_sides(candidate)), candidate)
                 left = min(left, MAX_BETTER) if best.candidate is None else left
                 best.add(candidate)
                 if not best.faults:
@@ -88,6 +95,15 @@ def search_inputs(
     if best.candidate is not None:
         return Searched(best.candidate.inputs, f"found by search: {best.candidate.why()}")
     return trying.without_success()
+
+
+def _iterate_usual_sides(candidate: Candidate) -> Iterator[Candidate]:
+    """The same with smaller images of usual sides, if an error was solved for a side that nobody uses."""
+    sizes = candidate.inputs.sizes
+    side = sizes.get("H", 0)
+    if candidate.depth and side == sizes.get("W") and side not in IMAGE_SIDES:
+        for usual in sorted((each for each in IMAGE_SIDES if SMALLEST_MAP < each < side), reverse=True):
+            yield replace(candidate, inputs=Inputs(candidate.inputs.entries, {**sizes, "H": usual, "W": usual}))
 
 
 @dataclass(slots=True)
@@ -196,15 +212,15 @@ _STRUCTURE = re.compile(
 class Candidate:
     """Inputs to try. picked: the inputs they started from.  came_to: the progress of the inputs they were changed from.
 
-    came_to is -1, and depth 0, for unchanged inputs; depth: the number of changes so far.  met: the kind of error
-    that led to the change.
+    came_to is -1, and depth 0, for unchanged inputs; depth: the number of changes so far.  met: the kinds of errors
+    that led to the changes.
     """
 
     inputs: Inputs
     picked: Mapping[str, Choice]
     came_to: int = -1
     depth: int = 0
-    met: str = ""
+    met: frozenset[str] = frozenset()
 
     def why(self) -> str:
         """The assumptions, as a clause for each input."""
@@ -255,20 +271,22 @@ class Frontier:
         # The change for an index out of range is certainly better, however far it got.
         sure = changed[:1] if isinstance(failed.error, OutOfRangeError) else []
         met = re.sub(r"\d+", "0", failed.text)
-        # Another error at the same place counts as half a step further.
-        progress = 2 * failed.progress + (candidate.met not in ("", met))
+        # An error that was not met before, at the same place, counts as half a step further.
+        progress = 2 * failed.progress + (bool(candidate.met) and met not in candidate.met)
         # If channels do not agree, keys are read, or a table of positions is added, the error is better evidence than
         # names.
         telling = failed.trail.name in CHANNELS or _STRUCTURE.search(failed.text) or failed.meets_table()
         telling = telling or meets_mask(failed) or next(propose_partners(failed), None) is not None
         if tells_ranks(failed) and any(choice.told for choice in candidate.picked.values()):
             telling = False  # words of another number of dimensions are about something else
-        telling = telling or next(propose_joined(failed), None) is not None
+        telling = telling or tells_shape(failed) or next(propose_joined(failed), None) is not None
         first = changed + usual if telling else usual + changed
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:
                 depth = candidate.depth + 1
-                again = Candidate(complete_sizes(inputs), candidate.picked, failed.progress, depth, met)
+                again = Candidate(
+                    complete_sizes(inputs), candidate.picked, failed.progress, depth, candidate.met | {met}
+                )
                 self._queue_candidate(again, (-rank, depth + tier))
 
     def _queue_candidate(self, candidate: Candidate, place: tuple[int, int]) -> None:

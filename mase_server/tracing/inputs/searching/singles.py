@@ -13,9 +13,10 @@ from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING, hidden_states, list_candidates
 from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, first_use
-from mase_server.tracing.inputs.searching.plausible import order_by_source
-from mase_server.tracing.inputs.searching.words import apply_words, read_words
+from mase_server.tracing.inputs.searching.plausible import order_by_source, read_told
+from mase_server.tracing.inputs.searching.words import apply_words
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, Spec, TensorSpec
+from mase_server.tracing.models.constructions import arguments_of, list_required_parameters
 from mase_server.tracing.models.names import STATE, usual_inputs
 
 DEFAULT_VOCABULARY = 10
@@ -49,6 +50,8 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         return [Choice(spec, f"the state {name!r} of its recurrent layer") for spec in states]
     use = first_use(model, wanted)
     by_use = list_consumer_choices(use) if use is not None else []
+    if use is not None and not use.flat and len(list_required_parameters(model.forward)) == 1:
+        by_use = [*_list_told_channels(model, by_use), *by_use]
     if _is_handed_states(model):
         by_name, by_use = _time_first(by_name), _time_first(by_use)
     if SINGLE.search(name.lower()):
@@ -89,9 +92,24 @@ def _of_one_channel(choices: list[Choice]) -> list[Choice]:
     ]
 
 
+#: Names of a constructor's number of channels of the input.
+_IN_CHANNELS = re.compile(r"(in|input|image|img)_?(channels?|chans?|nc|ch)|n_?channels|c_in")
+
+
+def _list_told_channels(model: nn.Module, choices: list[Choice]) -> list[Choice]:
+    """The first image with the channels that the constructor was given: the forward may cut or join them itself."""
+    told = [(key, size) for key, size in arguments_of(model).items() if _IN_CHANNELS.fullmatch(key.lower())]
+    first = next((each.spec for each in choices), None)
+    if len(told) != 1 or type(told[0][1]) is not int or not isinstance(first, TensorSpec) or len(first.dims) < 4:
+        return []
+    key, size = told[0]
+    spec = replace(first, dims=(first.dims[0], size, *first.dims[2:]))
+    return [Choice(spec, f"{_describe_shape(spec)}, as {key} says")] if spec != first else []
+
+
 def _list_told_choices(model: nn.Module, name: str, found: list[Choice]) -> list[Choice]:
     """Candidates by what is written of a parameter, with what the words leave open from the other candidates."""
-    told = read_words(model, name)
+    told = read_told(model, name)
     if told is None:
         return []
     others = [choice.spec for choice in found if isinstance(choice.spec, TensorSpec)]
@@ -160,12 +178,21 @@ def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSp
 def list_consumer_choices(use: Use) -> list[Choice]:
     """Candidates for the input of a layer."""
     found = [part for spec in list_candidates(use.layer) for part in _parts_of(spec, use.joined)]
+    found = _drop_added(found, use.added) or found
     if not use.flat:
         # Only what is flattened may be an image of as many values as a layer takes.
         found = sorted(found, key=lambda spec: len(spec.dims) == 4 and isinstance(spec.dims[2], int))
     if use.dims:
         found = sorted(found, key=lambda spec: len(spec.dims) != use.dims)
     return [Choice(spec, f"{_describe_shape(spec)}, first used by {use.path}") for spec in found]
+
+
+def _drop_added(specs: list[TensorSpec], added: tuple[int, ...]) -> list[TensorSpec]:
+    """The candidates that have those dimensions of one element, without them: the forward puts them in itself."""
+    for at in reversed(added):
+        fit = [spec for spec in specs if -len(spec.dims) <= at < len(spec.dims) and spec.dims[at] == 1]
+        specs = [replace(s, dims=tuple(dim for i, dim in enumerate(s.dims) if i != at % len(s.dims))) for s in fit]
+    return specs
 
 
 def list_any_choices() -> list[Choice]:

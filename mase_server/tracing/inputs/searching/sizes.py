@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.failures import Failed, is_check
 from mase_server.tracing.inputs.searching.operands import (
     CHANNELS,
     OPERANDS,
@@ -268,6 +268,14 @@ def _propose_split(failed: Failed, match: Match) -> Changes:
     yield from _settle_disagreement(failed, Disagreement(tensor, int(match[2]), int(match[1]), wanted))
 
 
+def _propose_two_sizes(failed: Failed, match: Match) -> Changes:
+    """A check of the forward's own that names two sizes: the actual one, and the required one, in either order."""
+    told = list(dict.fromkeys(int(each) for each in re.findall(r"(?<![\w.-])\d+(?![\w.])", failed.text)))
+    if len(told) == 2 and min(told) > 0 and is_check(failed.error):
+        for had, wanted in (told, told[::-1]):
+            yield from _settle_disagreement(failed, Disagreement(None, -1, had, wanted))
+
+
 def _propose_told_shapes(failed: Failed, match: Match) -> Changes:
     """Two shapes of a message: the input has the second and should have the first."""
     wanted, had = ([int(size) for size in re.findall(r"\d+", group)] for group in match.groups()[:2])
@@ -381,6 +389,12 @@ MAX_SIZE = 32000
 
 Row = tuple[str, Callable[[Failed, Match], Changes]]
 
+#: A loss that says which targets its predictions have; nothing else is likelier.
+TOLD_TARGETS: tuple[Row, ...] = (
+    (r"target must be \[([\d, ]+)\],\s+but is the target \w+\[([\d, ]*)\]", _propose_told_shapes),
+)
+#: A check of the forward's own that says which sizes differ.
+TOLD_SIZES: tuple[Row, ...] = ((r"^(?:AssertionError|ValueError|RuntimeError): .*\d", _propose_two_sizes),)
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
     (r"stft\(\w+\[([\d, ]+)\], n_fft=(\d+)", _propose_window),
@@ -407,6 +421,7 @@ ROWS: tuple[Row, ...] = (
     (r"has size (\d+) for operand \d.* seen size (\d+)", _propose_told_sizes),
     (r"\(\d+x(\d+) and (\d+)x\d+\)", _propose_told_sizes),
     (r"^(?:AssertionError|ValueError|RuntimeError|Exception|NotImplementedError)", _propose_compared),
+    *TOLD_SIZES,
 )  # fmt: skip
 
 

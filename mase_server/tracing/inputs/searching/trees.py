@@ -113,9 +113,14 @@ def get_inputs_key(inputs: Inputs) -> str:
 def name_sizes(inputs: Inputs, sizes: tuple[int, ...]) -> tuple[Dim, ...]:
     """Sizes, replaced by symbols if another input has a symbol of that size."""
     used = set(inputs.symbols())
-    symbols = {inputs.sizes.get(symbol): symbol for symbol in reversed(_TOLD_BY_SIZE) if symbol in used}
+    left = [symbol for symbol in _TOLD_BY_SIZE if symbol in used]
     batch = inputs.sizes.get("B") if "B" in used else None
-    return tuple("B" if size == batch and not at else symbols.get(size, size) for at, size in enumerate(sizes))
+    named: list[Dim] = []
+    for at, size in enumerate(sizes):
+        alike = [symbol for symbol in left if inputs.sizes.get(symbol) == size]
+        fresh = [symbol for symbol in alike if symbol not in named]  # a square has two sides
+        named.append("B" if size == batch and not at else next(iter((*fresh, *alike)), size))
+    return tuple(named)
 
 
 def resize_dimension(inputs: Inputs, path: Path, spec: TensorSpec, at: int, size: int) -> Iterator[Inputs]:

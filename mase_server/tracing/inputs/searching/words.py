@@ -11,7 +11,6 @@ import ast
 import inspect
 import io
 import re
-import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
+from mase_server.tracing.inputs.searching.forward import read_function
 from mase_server.tracing.inputs.spec import Dim, TensorSpec
 from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 
@@ -95,14 +95,28 @@ def read_words(model: nn.Module, name: str) -> Told | None:
     return next((told for told in found if set(told.sizes) != {UNKNOWN}), next(iter(found), None))
 
 
+def read_docstring(model: nn.Module, text: str, name: str, source: str, *, alone: bool) -> Iterator[Told]:
+    """What a docstring says of a parameter. alone: there is no other, so that what it says of the input is meant."""
+    lines = inspect.cleandoc(text).splitlines()
+    yield from _read_lines(model, lines, name, source)
+    if alone:
+        yield from _read_section(model, lines)
+        for line in lines:
+            if "->" in line and (sizes := _find_shape(model, line.partition("->")[0], letters=False)):
+                yield Told(sizes, source)
+
+
+def read_message(model: nn.Module, text: str, name: str) -> Told | None:
+    """The shape that a check asks for: `x must be [N, 2], got (2, 64)`; None if it says none. name: of an input."""
+    wanted = re.split(r"\b(?:but|got|given|received|found)\b", text)[0]
+    sizes = _find_shape(model, wanted[wanted.find(name) :] if name in wanted else wanted, letters=False)
+    return Told(sizes, "its check says") if sizes and set(sizes) != {UNKNOWN} else None
+
+
 def _iterate_told(model: nn.Module, name: str) -> Iterator[Told]:
     kind, forward = type(model), inspect.unwrap(type(model).forward)
-    try:
-        source = textwrap.dedent(inspect.getsource(forward))
-        node = ast.parse(source).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return
-    if not isinstance(node, ast.FunctionDef):
+    source, node = read_function(forward)
+    if node is None:
         return
     for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
         if argument.arg == name and argument.annotation is not None:
@@ -111,10 +125,8 @@ def _iterate_told(model: nn.Module, name: str) -> Iterator[Told]:
         yield from _read_lines(model, lines, name, "its comment says")
     for text in (forward.__doc__, kind.__dict__.get("__doc__"), getattr(kind.__init__, "__doc__", None)):
         if isinstance(text, str):
-            lines = inspect.cleandoc(text).splitlines()
-            yield from _read_lines(model, lines, name, "its docstring says")
-            if len(list_required_parameters(forward)) == 2:  # self, and the input
-                yield from _read_section(model, lines)
+            alone = len(list_required_parameters(forward)) == 2  # self, and the input
+            yield from read_docstring(model, text, name, "its docstring says", alone=alone)
     if (match := _SUFFIX.fullmatch(name)) is not None:
         yield Told(tuple(match[1]), "its name says")
     if names := _list_unpacked_names(node, name):
@@ -307,16 +319,26 @@ def _fits_kind(told: Told, spec: TensorSpec) -> bool:
 
 def _open_size(found: Dim | None, at: int, dims: Sequence[Dim | None]) -> Dim:
     """A size that the words leave open: as another candidate has it, else the usual number of channels or features."""
-    if isinstance(found, int) or (found is not None and found not in dims):
+    of_image = found in ("H", "W") and len(dims) < 4  # a side is no number of features
+    if isinstance(found, int) or (found is not None and found not in dims and not of_image):
         return found
     is_channel = at == 1 and tuple(dims[-2:]) == ("H", "W")
     return 3 if is_channel else 64
 
 
+#: A shape of which the batch is `B`, and `N` another number.
+_BOTH = re.compile(r"[(\[]\s*B\s*,[^)\]]*\bN\b")
+
+
+def _writes_both(model: nn.Module) -> bool:
+    """Is there a batch `B` beside `N` in the words of a forward? Then `N` is no batch in any of its shapes."""
+    return _BOTH.search(read_function(type(model).forward)[0]) is not None
+
+
 def _name_sizes(model: nn.Module, sizes: tuple[str, ...]) -> tuple[Dim | None, ...]:
     """Symbols and numbers for the sizes of a shape; None where the words leave one open."""
     named: list[Dim | None] = []
-    batched = any(_symbol_of(size) == "B" for size in sizes)
+    batched = any(_symbol_of(size) == "B" for size in sizes) or _writes_both(model)
     for at, size in enumerate(sizes):
         value, symbol = _value_of(model, size), _symbol_of(size)
         if symbol in ("H", "W") and not {"H", "W"} <= {_symbol_of(each) for each in sizes}:
