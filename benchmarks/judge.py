@@ -35,7 +35,8 @@ class Verdict:
 
     outcome: shown|part|nothing|crash; "part" where a class with a forward has no shapes.  whole: a class that is part
     of no other has shapes.  first, seconds: to the first shapes and to the last.  wrong: shapes that eager does not
-    give.  missing: places that are not shown.  errors: told about a file that works.  unjudged: models that eager could
+    give.  missing: places that are not shown.  errors: told about a file that works;
+    true: those that eager meets at the same line.  unjudged: models that eager could
     not run, and why.
 
     Of a labelled file also: main: the labelled classes, and main_shown: whether every binding of a main class's forward
@@ -57,6 +58,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    true: list[str] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
     main: tuple[str, ...] = ()
     main_shown: bool = False
@@ -132,12 +134,21 @@ def verdict(file: File, product: dict[str, Any], eager: dict[str, Any], label: L
         return result
     result.models = [f"{m['name']} ({m['inputs_from']}/{m['arguments_from']})" for m in product["models"]]
     result.first, result.seconds = product["first"], product["seconds"]
+    # An error that eager meets at the same line is a true one.
+    true = {line for model in eager.get("models", ()) for line in _lines_of_error(result.file, model["error"])}
     told = [one for one in product["problems"] if one["severity"] == "error" and one["code"] not in ENVIRONMENT]
-    result.errors = [f"{one['line']} {one['code']}: {one['message']}" for one in told]
+    for one in told:
+        held = result.true if one["line"] in true else result.errors
+        held.append(f"{one['line']} {one['code']}: {one['message']}")
     _cover(result, product)
     ran = _compare(result, product, eager)
     _judge_main(result, product, label, ran)
     return result
+
+
+def _lines_of_error(file: File, error: str) -> list[int]:
+    """The line of a file at which an error was raised; empty if that was elsewhere."""
+    return [int(line) for line in re.findall(rf" at {re.escape(file.path)}:(\d+)$", error)]
 
 
 def _cover(result: Verdict, product: dict[str, Any]) -> None:

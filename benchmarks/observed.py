@@ -198,7 +198,7 @@ def _run(file: File, found: Found, shadows: Shadows) -> dict[str, Any]:
                 args, kwargs = call_arguments(model, inputs_at(found.spec))
                 model(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
-            error = _told(raised)
+            error = _told(raised, file.path)
         for place, seen in recorder.truth.items():
             truth.setdefault(_place(astuple(place)), set()).update(map(repr, seen))
         if error or random.getstate() == before:
@@ -258,7 +258,9 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, torch.device) or (isinstance(value, str) and value.partition(":")[0] in {"cuda", "mps"})
 
 
-def _told(error: BaseException) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1:]
+def _told(error: BaseException, path: str = "") -> str:
+    """An error with the line that raised it: the last one of the file `path`, if there is any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = [each for each in frames if each.filename == path][-1:] or frames[-1:]
     place = f" at {where[0].filename}:{where[0].lineno}" if where else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"

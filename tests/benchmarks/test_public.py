@@ -91,7 +91,7 @@ def test_a_file_without_a_model_says_why_nothing_is_shown(judged):
 
 def test_a_true_error_of_a_file_is_told_apart_from_what_is_shown(judged):
     verdict = judged(NET + "\n\nNet()(torch.randn(2, 5))\n")
-    assert [error.split(":")[0] for error in verdict.errors] == ["11 shape-mismatch"]
+    assert (verdict.errors, [error.split(":")[0] for error in verdict.true]) == ([], ["11 shape-mismatch"])
     (unjudged,) = verdict.unjudged
     assert unjudged.startswith("Net: RuntimeError: mat1 and mat2")
 
