@@ -22,6 +22,10 @@ CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = {
     "actor_critic": {"ActorCritic": ("search", "state: f32[B=2, 8]")},
     "audio_conv": {"M5": ("search", "x: f32[B=2, 1, L=1024]")},
+    "boxes_and_frames": {
+        "ShiftBoxes": ("search", "anchors: f32[B=2, T=16, 4]; regression: f32[B, T, 4]"),
+        "FrameNet": ("search", "x: f32[B=2, 16, H=84, W=84]"),
+    },
     "commented": {"Odd": ("comment", "signal: f32[B=2, T=16, 6]; flag: 3")},
     "dcgan_main": {
         "Generator": ("main", "z: f32[B=6, 16, 1, 1]"),
@@ -50,8 +54,22 @@ EXPECTED = {
     "pair_input": {"Siamese": ("search", "pair: (f32[B=2, 20], f32[B, 20])")},
     "resnet_builders": {"ResNet": ("search", "x: f32[B=2, 3, H=32, W=32]")},
     "seq2seq": {"Seq2Seq": ("search", "src: i64[B=2, T=16] < 1000; trg: i64[B, T] < 1000")},
+    "stacked_decoder": {
+        "StackedCells": ("search", "feed: f32[B=2, 32]; hidden: f32[2, B, 64]"),
+        "WordModel": (
+            "search",
+            "input: i64[B=2, T=16]; hidden: [(f32[1, T, 128], f32[1, T, 128]), (f32[1, T, 128], f32[1, T, 128])]",
+        ),
+    },
+    "step_vocoder": {
+        "Vocoder": ("search", "audio: f32[B=2, L=8192]; diffusion_step: i64[B]; spectrogram: f32[B, H=80, W=32]")
+    },
     "unet": {"UNet": ("search", "x: f32[B=2, 3, H=32, W=32]")},
     "vae_function_main": {"VAE": ("main", "x: f32[B=5, 1, H=28, W=28] uniform")},
+    "volume_losses": {
+        "OverlapLoss": ("search", "scores: f32[B=2, 3, D=16, H=112, W=112]; labels: f32[B, 3, D, H, W]"),
+        "BalancedCrossEntropy": ("search", "scores: f32[B=2, 3, D=16, H=112, W=112]; target: i64[B, D, H, W]"),
+    },
     "video_3d": {"C3D": ("search", "clip: f32[B=2, 3, D=16, H=112, W=112]")},
     "vit_bare": {"ViT": ("search", "img: f32[B=2, 3, H=32, W=32]")},
     "vit_main": {"ViT": ("main", "img: f32[B=3, 3, H=64, W=64]")},

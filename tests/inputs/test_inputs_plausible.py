@@ -171,6 +171,13 @@ PLAUSIBLE = {
         "return x + self.by(torch.squeeze(self.mel(torch.unsqueeze(spectrogram, 1)), 1))",
         None,
     ),
+    "a signal of which the length is read": (
+        "self.register_buffer('filters', torch.randn(3, 1, 9))",
+        "input",
+        "*others, t = input.shape\nx = F.conv1d(input.view(-1, 1, t), self.filters, padding=4)\n"
+        "return x.permute(1, 0, 2).reshape(-1, *others, t)",
+        "input: f32[B=2, T=16]",
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",

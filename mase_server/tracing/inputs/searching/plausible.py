@@ -159,7 +159,8 @@ def _iterate_handed(source: Source, node: ast.Call, name: str) -> Iterator[tuple
     names = inner.parameters(bound=bound) if inner is not None else []
     given = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords if each.arg)]
     for parameter, argument in given if inner is not None else ():
-        if isinstance(argument, ast.Name) and argument.id == name and inner is not None:
+        held = isinstance(argument, ast.Name) and argument.id == name
+        if inner is not None and (held or _keeps_shape(source, argument, name)):
             yield inner, parameter
 
 

@@ -101,7 +101,7 @@ def _iterate_usual_sides(candidate: Candidate) -> Iterator[Candidate]:
     """The same with smaller images of usual sides, if an error was solved for a side that nobody uses."""
     sizes = candidate.inputs.sizes
     side = sizes.get("H", 0)
-    if candidate.depth and side == sizes.get("W") and side not in IMAGE_SIDES:
+    if candidate.depth and "D" not in sizes and side == sizes.get("W") and side not in IMAGE_SIDES:
         for usual in sorted((each for each in IMAGE_SIDES if SMALLEST_MAP < each < side), reverse=True):
             yield replace(candidate, inputs=Inputs(candidate.inputs.entries, {**sizes, "H": usual, "W": usual}))
 

@@ -142,8 +142,11 @@ def _list_unpacked_names(node: ast.FunctionDef, name: str) -> list[str]:
                 f"{name}.shape",
                 f"{name}.size()",
             ):
+                # `*others, t = x.shape`: one dimension for all the others.
+                others = ["b"] if isinstance(targets[0], ast.Starred) else []
+                targets = targets[len(others) :]
                 plain = [each.id.lower() if isinstance(each, ast.Name) else "" for each in targets]
-                return [] if any(isinstance(each, ast.Starred) for each in targets) else plain
+                return [] if any(isinstance(each, ast.Starred) for each in targets) else [*others, *plain]
         if any(_stores(each, name) for each in ast.walk(statement)):
             return []
     return []
