@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING
-from mase_server.tracing.inputs.searching.forward import Source, in_order
+from mase_server.tracing.inputs.searching.forward import Source, in_order, read_function
 from mase_server.tracing.inputs.searching.words import Told, read_docstring, read_words
 from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
@@ -80,7 +80,8 @@ def read_told(model: nn.Module, name: str) -> Told | None:
             alone = len([each for each in node.args.args if each.arg not in ("self", "cls")]) == 1
             found = read_docstring(model, text, called, source, alone=alone)
             if (told := next((each for each in found if len(each.sizes) > 1), None)) is not None:
-                return told
+                whole = re.search(rf"\b{re.escape(name)}\.long\(\)", read_function(model.forward)[0])
+                return replace(told, kind="i64") if whole else told
     return None
 
 
