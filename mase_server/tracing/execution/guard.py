@@ -137,8 +137,8 @@ def guard_program(scratch: str, *also: str) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(Replaced(builtins, {"open": _redirect_open(builtins.open, home)}))
         stack.enter_context(Replaced(io, {"open": _redirect_open(io.open, home)}))
-        refused = {"mkdir": _redirect_mkdir(os.mkdir, home), "system": _refuse_installing(os.system)}
-        stack.enter_context(Replaced(os, refused))
+        others = {"mkdir": _redirect_mkdir(os.mkdir, home), "system": _refuse_installing(os.system)}
+        stack.enter_context(Replaced(os, others))
         # The writer of `torch.save` opens files in C++, where no audit hook sees it.
         stack.enter_context(Replaced(torch, {"save": _redirect_save(torch.save, home)}))
         stack.enter_context(Replaced(tempfile, {"tempdir": str(temporary)}))
