@@ -609,6 +609,20 @@ def may_compute_with_threads() -> bool:
     return not _lost_threads
 
 
+def count_cores() -> int:
+    """The number of cores that this process may use, without their further threads: torch computes with as many."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    found = set()
+    for number in os.sched_getaffinity(0):
+        folder = Path(f"/sys/devices/system/cpu/cpu{number}/topology")
+        try:
+            found.add(((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()))
+        except OSError:
+            return os.cpu_count() or 1
+    return len(found)
+
+
 def load_average() -> float:
     """How many processes ran or wanted to, in the last minute; 0.0 if the system does not tell."""
     if sys.platform != "win32" and hasattr(os, "getloadavg"):

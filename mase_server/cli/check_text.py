@@ -44,7 +44,7 @@ def _explained_problem_lines(checked: Checked, sources: Sources, problem: Proble
         yield Line((("      = ", _BAR), (where, "bold"), (related["message"], "")))
         yield from _excerpt_lines(sources, related["file"], related, "-", "blue")
     for fix in problem.fixes:
-        yield from _fix_lines(checked, sources, fix)
+        yield from fix_lines(sources, fix)
 
 
 def _excerpt_lines(sources: Sources, path: str, place: Mapping[str, Any], mark: str, style: str) -> Iterator[Line]:
@@ -60,7 +60,7 @@ def _excerpt_lines(sources: Sources, path: str, place: Mapping[str, Any], mark: 
     yield Line((("      | ", _BAR), (before + mark * width, style)))
 
 
-def _fix_lines(checked: Checked, sources: Sources, fix: Mapping[str, Any]) -> Iterator[Line]:
+def fix_lines(sources: Sources, fix: Mapping[str, Any]) -> Iterator[Line]:
     """The change of a quick fix, as a diff."""
     proved = "" if fix["preferred"] else " (not enough by itself)"
     yield Line((("      = ", _BAR), ("fix", "green"), (f": {fix['title']}{proved}", "")))

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mase_server.cli.check_text import fix_lines
+from mase_server.cli.checking import Sources
 from mase_server.cli.reports import Talk
 from mase_server.cli.session import Subject, ask_daemon
 from mase_server.cli.showing import value_map
@@ -137,19 +139,20 @@ class View(StrEnum):
     BREAKS = "breaks"
     DYNAMO = "dynamo"
     ATEN = "aten"
+    INDUCTOR = "inductor"
     EXPORT = "export"
 
 
 def compile_model(
     file: _File,
-    view: Annotated[View, typer.Option(help="Where torch.compile breaks, its graphs, or torch.export.")] = View.BREAKS,
+    view: Annotated[View, typer.Option(help="Where torch.compile breaks, its graphs, code or exports.")] = View.BREAKS,
     output: Annotated[Format, typer.Option("--format", help="Text, or a JSON object.")] = Format.TEXT,
     model: _Model = None,
     inputs: _Inputs = None,
     python: _Python = None,
     daemon: _Daemon = True,
 ) -> None:
-    """Show what PyTorch's compilers make of a model: graph breaks, captured graphs, ATen operators, exported program.
+    """Show what PyTorch's compilers make of a model: graph breaks, graphs, Inductor's code, the exported program.
 
     The model runs with the inputs of its file, and again at other sizes, so that recompilations show. No kernel is
     built. Every part of a graph stands below the line of the source that it comes from.
@@ -199,10 +202,13 @@ def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
         times = format_count(len(told["recompiles"]), "time")
         head += f", {breaks}" + (f", compiled again {times} at other sizes" if told["recompiles"] else "")
     yield Line(((f"{title}: {head}", "bold"),))
+    sources = Sources()
     for one in told["breaks"]:
         where = f"{from_here(one['file'])}:{one['line']}: " if one["file"] else ""
-        parts = [f"{where}graph break: {one['reason']}", one["explanation"], *(f"try: {hint}" for hint in one["hints"])]
-        yield Line((("\n    ".join(part for part in parts if part), ""),))
+        rest = (one["explanation"], *((one["advice"],) if one["advice"] else one["hints"]))
+        yield Line((("\n    ".join((f"{where}graph break: {one['reason']}", *filter(None, rest))), ""),))
+        if one["fix"] is not None:
+            yield from fix_lines(sources, one["fix"])
     for again in told["recompiles"]:
         where = f"{from_here(again['file'])}:{again['line']}: " if again["file"] else ""
         yield Line(((f"{where}{again['function']} is compiled again: {again['reason']}", ""),))

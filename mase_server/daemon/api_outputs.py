@@ -101,8 +101,9 @@ async def show_compiled(api: Api, params: Params) -> answers.Compiled:
     """What a compiler makes of a model as it is written, without passes, for its own inputs and at other sizes.
 
     view: "dynamo", the graphs that torch.compile captures, the places where it breaks them, and why it compiles again;
-    "aten", the same as ATen operators; "export", the program of torch.export with the sizes that may vary, compared
-    with the model. A problem says why a program cannot be exported.
+    "aten", the same as ATen operators; "inductor", the code that it generates for the CPU, which is not built, and its
+    kernels; "export", the program of torch.export with the sizes that may vary, compared with the model. A problem says
+    why a program cannot be exported.
     """
     made: answers.Compiled = await api.daemon.passes.written(
         "compiled", params["path"], params.get("model"), True, params.get("view", "dynamo")

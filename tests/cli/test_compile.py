@@ -1,9 +1,12 @@
 """`mase-server compile`: beside what PyTorch itself says in a process without mase-server."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -224,3 +227,385 @@ def test_the_code_that_is_compiled_may_not_do_what_a_trace_may_not(tmp_path):
     command = [sys.executable, "-m", "mase_server", "compile", tmp_path / "net.py", "--no-daemon"]
     subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert not (tmp_path / "written").exists()
+
+
+#: Models of many kinds of operators for Inductor, all with the same input; the last one has a break.
+KINDS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Pointwise(nn.Module):
+    def forward(self, x):
+        return x.sigmoid() * 2 + 1
+
+
+class Reduces(nn.Module):
+    def forward(self, x):
+        return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+
+
+class Whole(nn.Module):
+    def forward(self, x):
+        return x.sum() / x.abs().max()
+
+
+class Linear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(16, 32)
+        self.down = nn.Linear(32, 16)
+
+    def forward(self, x):
+        h = F.gelu(self.up(x))
+        return self.down(h) + x
+
+
+class Norm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+
+    def forward(self, x):
+        return F.relu(self.norm(x))
+
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class ByHand(nn.Module):
+    def forward(self, x):
+        score = x @ x.transpose(-2, -1) / 4
+        return score.masked_fill(torch.ones(8, 8).tril() == 0, float("-inf")).softmax(-1) @ x
+
+
+class Convolves(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(8, 4, 3, padding=1)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return F.max_pool1d(self.norm(self.conv(x)).relu(), 2)
+
+
+class Embeds(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(32, 8)
+
+    def forward(self, x):
+        return self.table(x[:, :, 0].long()).sum(1)
+
+
+class Recurs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(16, 16)
+
+    def forward(self, x):
+        h = torch.zeros(x.shape[0], 16)
+        for step in x.unbind(1)[:3]:
+            h = self.cell(step, h)
+        return h
+
+
+class Drops(nn.Module):
+    def forward(self, x):
+        return F.dropout(x, 0.5, self.training) + torch.rand_like(x)
+
+
+class Sorts(nn.Module):
+    def forward(self, x):
+        values, places = x.topk(3)
+        return values.cumsum(-1) + places
+
+
+class Gathers(nn.Module):
+    def forward(self, x):
+        return torch.cat([x, x.flip(-1)], -1).roll(1, 0)[..., ::2].contiguous()
+
+
+class Scatters(nn.Module):
+    def forward(self, x):
+        return torch.zeros(4, 16).index_add(0, torch.tensor([0, 3]), x[:, 0])
+
+
+class Halves(nn.Module):
+    def forward(self, x):
+        return (x.bfloat16() * 3).float().exp()
+
+
+class Loses(nn.Module):
+    def forward(self, x):
+        return F.cross_entropy(x[:, 0], x[:, 1, 0].long())
+
+
+KINDS = [Pointwise, Reduces, Whole, Linear, Norm, Attends, ByHand, Convolves, Embeds, Recurs, Drops, Sorts, Gathers,
+         Scatters, Halves, Loses]
+
+if __name__ == "__main__":
+    for kind in KINDS:
+        kind()(torch.ones(2, 8, 16))
+"""
+#: Runs a file; each outermost call of a model is compiled in a process of its own that has compiled nothing before.
+#: With "no", none of the kernels is built: that takes minutes, and the code has been logged by then.
+LOGS_CODE = """
+import os, runpy, sys
+import torch, torch._dynamo
+from torch import nn
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+file, builds = sys.argv[1:]
+pick_vec_isa()
+if builds == "no":
+    def refuse(*args, **kwargs):
+        os._exit(0)
+    PyCodeCache.load_by_key_path = refuse
+plain = nn.Module.__call__
+def call(self, *args, **kwargs):
+    nn.Module.__call__ = plain
+    pid = os.fork()
+    if pid == 0:
+        print("started", os.getpid(), type(self).__name__, flush=True)
+        with torch.no_grad():
+            torch.compile(self.eval())(*args, **kwargs)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    try:
+        return self(*args, **kwargs)
+    finally:
+        nn.Module.__call__ = call
+nn.Module.__call__ = call
+sys.path.insert(0, os.path.dirname(file))
+runpy.run_path(file, run_name="__main__")
+"""
+
+
+def logged_code(file, cache, builds="no"):
+    """What TORCH_LOGS=output_code prints, by model."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOGS_CODE, file, builds],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "TORCH_LOGS": "output_code", "TORCHINDUCTOR_CACHE_DIR": str(cache)},
+    )  # fmt: skip
+    names = dict(re.findall(r"^started (\d+) (\w+)$", done.stdout, re.MULTILINE))
+    found = {name: [] for name in names.values()}
+    lines = None
+    for pid, text in re.findall(r"^\w+ \S+ (\d+) \S+ (?:\[\S+\] )*\[__output_code\] (.*)$", done.stderr, re.MULTILINE):
+        if text == "Output code: ":
+            found[names[pid]].append(lines := [])
+        elif not text.startswith("Output code written to"):
+            lines.append(text)
+    return {name: ["\n".join(lines) for lines in texts] for name, texts in found.items()}
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inductor")
+    (folder / "kinds.py").write_text(KINDS)
+    return folder / "kinds.py"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Where PyTorch keeps what it builds, such as the programs with which it tries the compiler."""
+    return tmp_path_factory.mktemp("built")
+
+
+@pytest.fixture(scope="module")
+def inductor(kinds):
+    return compiled(kinds, "--view", "inductor")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_inductors_code_is_what_pytorch_logs(kinds, inductor, built):
+    expected = logged_code(kinds, built)
+    assert {name: [one["text"]] for name, one in inductor.items()} == expected
+    assert len(expected) == 16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["mlp", "gpt", "transformer_encoder", "vae"])
+def test_inductors_code_of_an_example_is_what_pytorch_logs(example, built):
+    file = Path(__file__).parents[2] / "examples" / f"{example}.py"
+    assert [[one["text"]] for one in compiled(file, "--view", "inductor").values()] == list(
+        logged_code(file, built).values()
+    )
+
+
+@pytest.mark.slow
+def test_inductors_code_of_a_model_with_a_break_is_that_of_both_graphs(tmp_path, built):
+    file = tmp_path / "one.py"
+    program = re.sub(r"(?<=MODELS = ).*", "[Asks]", SEEDED)
+    file.write_text(
+        program.replace("h = self.a(x)\n        torch._dynamo", "h = self.a(x).relu()\n        torch._dynamo")
+    )
+    [expected] = logged_code(file, built, "yes").values()
+    assert len(expected) == 2
+    found = compiled(file, "--view", "inductor")["Asks"]
+    assert found["text"] == "\n".join(expected)
+
+
+@pytest.mark.slow
+def test_every_kernel_belongs_to_lines_of_the_source(kinds, inductor):
+    source = KINDS.split("\n")
+    for title, one in inductor.items():
+        start = source.index(f"class {title}(nn.Module):")
+        end = next(place for place in range(start, len(source)) if not source[place] and not source[place + 1])
+        assert one["kernels"], title
+        for kernel in one["kernels"]:
+            assert kernel["lines"], (title, kernel)
+            places = {(file, start < number <= end) for file, number in kernel["lines"]}
+            assert places == {(str(kinds), True)}, (title, kernel)
+            text = one["text"].split("\n")
+            calls = [number for number, line in enumerate(text, 1) if f" {kernel['name']}(" in f" {line}"]
+            assert len(calls) == kernel["calls"], (title, kernel)
+            shown = {(number, line) for number, file, line in one["lines"]}
+            assert {(calls[0], line) for _, line in kernel["lines"]} & shown, (title, kernel)
+
+
+@pytest.mark.slow
+def test_kernels_tell_the_bytes_that_they_read_and_write(inductor):
+    told = {
+        title: [(one["reads_bytes"], one["writes_bytes"]) for one in inductor[title]["kernels"]]
+        for title in ("Pointwise", "Norm", "Linear", "Whole")
+    }
+    x, parameters, wide = 2 * 8 * 16 * 4, 16 * 4, 2 * 8 * 32 * 4
+    weights = 16 * 32 * 4
+    assert told["Pointwise"] == [(x, x)]
+    assert told["Whole"] == [(x, 4)]
+    assert told["Norm"] == [(x + 2 * parameters, x)]
+    products = (x + wide + weights * 2 + (32 + 16) * 4, wide + x)
+    assert told["Linear"] == [products, (wide, wide), (2 * x, x)]
+
+
+#: Bodies of a forward with a break each, at the line with "#"; and whether a fix removes it.
+BREAKS = [
+    ("print('here')  #", True),
+    ("print(f'mean {h.mean()}')  #", True),
+    ("print(  #\n    'here',\n    h.shape,\n)", True),
+    ("log.warning('here %s', h.shape)  #", True),
+    ("log.info('here')  #", True),
+    ("warnings.warn('here')  #", True),
+    ("if self.loud:\n    print('here')  #", True),
+    ("for part in h:\n    print(part.shape)  #", True),
+    ("try:\n    print('here')  #\nfinally:\n    h = h + 1", True),
+    ("with torch.no_grad():\n    print('here')  #\n    h = h * 2", True),
+    ("torch._dynamo.graph_break()  #", True),
+    ("assert not torch.isnan(h).any()  #", True),
+    ("if torch.isnan(h).any():  #\n    raise ValueError('not a number')", True),
+    ("if h.max() > 1e9:  #\n    log.warning('large')", True),
+    ("h = h * h.sum().item()  #", True),
+    ("scale = h.abs().max().item()  #\nh = h / scale", True),
+    ("h = h * float(h.max())  #", True),
+    ("h = h + bool(h.max() > 0)  #", True),
+    ("h = h[int(h.argmax() * 0)]  #", False),
+    ("h = h + torch.tensor(h.sum().item())  #", True),
+    ("h = h * math.sqrt(h.sum().abs())  #", True),
+    ("out = []\nfor part in h:\n    out.append(part.sum().item())  #\nh = h + torch.tensor(out)[:, None]", True),
+    ("if h.sum() > 0:  #\n    h = h + 1", True),
+    ("if h.sum() > 0:  #\n    h = h + 1\nelse:\n    h = h - 1", True),
+    ("if h.sum().item() > 0:  #\n    h = h * 2", True),
+    ("if h.sum() > 0:  #\n    h *= 2", True),
+    ("if h.sum() > 0 and h.max() < 5:  #\n    h = h + 1", True),
+    ("if not (h > 0).all():  #\n    h = h.relu()", True),
+    ("if h.sum() > 0:  #\n    return self.b(h)\nreturn self.b(h) * 2", True),
+    ("if torch.any(h > 100):  #\n    h = h.clamp(max=100)", True),
+    ("h = h + 1 if h.sum() > 0 else h - 1  #", True),
+    ("h = h + 1 if torch.equal(h, h * 2) else h  #", True),
+    ("h = h + 1 if torch.allclose(h, h * 2) else h  #", True),
+    ("h = copy.deepcopy(h)  #", True),
+    ("while h.sum() < -10:  #\n    h = h + 1", False),
+    ("for _ in range(int(h.abs().sum() * 0)):  #\n    h = h + 1", False),
+    ("h = h * sum(h[0].tolist())  #", False),
+    ("h = h * len(h.unique())  #", False),
+    ("h = h + torch.nonzero(h).sum()  #", False),
+    ("h = h + time.perf_counter() * 0  #", False),
+    ("h = h + random.random() * 0  #", False),
+    ("h = h + len(repr(h)) * 0  #", False),
+    ("h = h + np.random.rand() * 0  #", False),
+    ("os.getcwd()  #", False),
+]
+_HEAD = """
+import copy, logging, math, os, random, time, warnings
+import numpy as np
+import torch
+from torch import nn
+
+log = logging.getLogger("models")
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.loud = nn.Linear(4, 4), nn.Linear(4, 4), True
+"""
+
+
+def write_breaks(folder):
+    """A file with a model for each break."""
+    parts = [_HEAD]
+    for number, (body, _) in enumerate(BREAKS):
+        forward = textwrap.indent(f"h = self.a(x)\n{body}\nreturn self.b(h)\n", " " * 8)
+        parts.append(f"\n\nclass Break{number}(Base):\n    def forward(self, x):\n{forward}")
+    names = ", ".join(f"Break{number}" for number in range(len(BREAKS)))
+    parts.append(f"\n\nMODELS = [{names}]\n\nif __name__ == '__main__':\n    for kind in MODELS:\n")
+    parts.append("        kind()(torch.ones(2, 4))\n")
+    folder.mkdir(exist_ok=True)
+    (folder / "seeded.py").write_text("".join(parts))
+    return folder / "seeded.py"
+
+
+def logged_breaks(folder):
+    done = subprocess.run([sys.executable, "-c", PLAIN], cwd=folder, capture_output=True, text=True, check=True)
+    return {name: lines for name, (_, _, lines) in json.loads(done.stderr.splitlines()[-1]).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_each_break_has_advice_and_a_fix_after_which_pytorch_logs_none_at_its_line(tmp_path):
+    file = write_breaks(tmp_path / "before")
+    source = file.read_text().split("\n")
+    found = compiled(file)
+    logged = logged_breaks(file.parent)
+    assert {name: sorted({each["line"] for each in one["breaks"]}) for name, one in found.items()} == logged
+    marked = [number for number, line in enumerate(source, 1) if "  #" in line]
+    missing, unfixed, edits, fixed = [], [], [], []
+    for number, ((body, mends), line) in enumerate(zip(BREAKS, marked, strict=True)):
+        name, one = f"Break{number}", found[f"Break{number}"]
+        at_line = [each for each in one["breaks"] if each["line"] == line]
+        if not at_line or not at_line[0]["advice"]:
+            missing.append((body, one["breaks"]))
+        elif (at_line[0]["fix"] is not None) != mends:
+            unfixed.append((body, one["breaks"]))
+        elif mends:
+            fixed.append((name, line))
+            edits += at_line[0]["fix"]["edits"]
+    assert not missing, missing
+    assert not unfixed, unfixed
+    after = tmp_path / "after"
+    after.mkdir()
+    (after / "seeded.py").write_text(edited(file.read_text(), edits))
+    again = logged_breaks(after)
+    assert {name: again[name] for name, _ in fixed} == {name: [] for name, _ in fixed}
+
+
+def edited(text, edits):
+    """The text after edits, the last one first."""
+    lines = text.split("\n")
+    for edit in sorted(edits, key=lambda each: (each["line"], each["column"]), reverse=True):
+        first, last = lines[edit["line"] - 1], lines[edit["end_line"] - 1]
+        whole = first[: edit["column"]] + edit["new_text"] + last[edit["end_column"] :]
+        lines[edit["line"] - 1 : edit["end_line"]] = whole.split("\n")
+    return "\n".join(lines)

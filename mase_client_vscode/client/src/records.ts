@@ -485,7 +485,7 @@ export interface Drawing {
   file?: string;
 }
 
-/** What a compiler makes of a model. view: dynamo, aten or export. text: the graphs as Python. lines: [line of the text, file, line of the file]. operations: in all graphs. problem: why there is no program. */
+/** What a compiler makes of a model. view: dynamo, aten, inductor or export. text: the graphs as Python, or Inductor's code. lines: [line of the text, file, line of the file]. operations: in all graphs. problem: why there is no program. */
 export interface Compiled {
   view: string;
   text: string;
@@ -494,6 +494,7 @@ export interface Compiled {
   operations: number;
   breaks: GraphBreak[];
   recompiles: Recompile[];
+  kernels: Kernel[];
   problem: string;
 }
 
@@ -951,13 +952,16 @@ export interface ParameterStatistics {
   random: boolean;
 }
 
-/** A place at which Dynamo ends its graph. reason: what it does not support. hints: what PyTorch proposes. */
+/** A place at which Dynamo ends its graph. reason: what it does not support. hints: what PyTorch proposes. column: of the first character on the line, from 0. advice: what would avoid it, "" if unknown. fix: an edit after which the break is gone and the results are the same; it is searched for in the view "dynamo" only. */
 export interface GraphBreak {
   file: string;
   line: number;
+  column: number;
   reason: string;
   explanation: string;
   hints: string[];
+  advice: string;
+  fix: Fix | null;
 }
 
 /** A function that is compiled once more for other inputs. reason: the guard that failed. */
@@ -966,6 +970,15 @@ export interface Recompile {
   line: number;
   function: string;
   reason: string;
+}
+
+/** A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes. calls: in one run of the model. reads_bytes, writes_bytes: of all calls, each buffer counted once for each. */
+export interface Kernel {
+  name: string;
+  lines: [string, number][];
+  calls: number;
+  reads_bytes: number;
+  writes_bytes: number;
 }
 
 /** The inputs and arguments of a model for editing. call: creates the model; "" if no comment can express it. */

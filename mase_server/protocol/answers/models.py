@@ -320,13 +320,20 @@ class Drawing(TypedDict, total=False):
 
 
 class GraphBreak(TypedDict):
-    """A place at which Dynamo ends its graph. reason: what it does not support.  hints: what PyTorch proposes."""
+    """A place at which Dynamo ends its graph. reason: what it does not support.  hints: what PyTorch proposes.
+
+    column: of the first character on the line, from 0.  advice: what would avoid it, "" if unknown.  fix: an edit after
+    which the break is gone and the results are the same; it is searched for in the view "dynamo" only.
+    """
 
     file: str
     line: int
+    column: int
     reason: str
     explanation: str
     hints: list[str]
+    advice: str
+    fix: records.Fix | None
 
 
 class Recompile(TypedDict):
@@ -338,11 +345,24 @@ class Recompile(TypedDict):
     reason: str
 
 
-class Compiled(TypedDict):
-    """What a compiler makes of a model. view: dynamo, aten or export.
+class Kernel(TypedDict):
+    """A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes.
 
-    text: the graphs as Python.  lines: [line of the text, file, line of the file].  operations: in all graphs.
-    problem: why there is no program.
+    calls: in one run of the model.  reads_bytes, writes_bytes: of all calls, each buffer counted once for each.
+    """
+
+    name: str
+    lines: list[tuple[str, int]]
+    calls: int
+    reads_bytes: int
+    writes_bytes: int
+
+
+class Compiled(TypedDict):
+    """What a compiler makes of a model. view: dynamo, aten, inductor or export.
+
+    text: the graphs as Python, or Inductor's code.  lines: [line of the text, file, line of the file].  operations: in
+    all graphs.  problem: why there is no program.
     """
 
     view: str
@@ -352,6 +372,7 @@ class Compiled(TypedDict):
     operations: int
     breaks: list[GraphBreak]
     recompiles: list[Recompile]
+    kernels: list[Kernel]
     problem: str
 
 

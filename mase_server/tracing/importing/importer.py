@@ -343,6 +343,11 @@ def restore_plain_code(program: str, namespaces: Iterable[Namespace]) -> None:
                 function.__code__ = new
 
 
+def find_functions(path: str, namespaces: Iterable[Namespace]) -> list[FunctionType]:
+    """The live functions of a file. namespaces: where to look for them, beside the loaded modules."""
+    return list(_iterate_live_functions({os.path.realpath(path)}, namespaces))
+
+
 def _reporting_file(module: Any) -> str | None:
     return file_of(module) if REPORTER in getattr(module, "__dict__", {}) else None
 

@@ -1,4 +1,4 @@
-"""What PyTorch's compilers make of a model: Dynamo's graphs and breaks, ATen operators, the exported program.
+"""What PyTorch's compilers make of a model: Dynamo's graphs and breaks, ATen operators, Inductor's code, exports.
 
 It runs in a fork of the trace child, on the model with its weights and the example inputs. The recording of shapes has
 added calls to the person's functions; Dynamo would compile these too, so each function gets its plain code back first.
@@ -7,27 +7,38 @@ Breaks and recompilations are those that PyTorch logs (`TORCH_LOGS=graph_breaks,
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
+import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from types import CodeType, FunctionType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import fx, nn
 
-from mase_server.protocol.answers.models import Compiled, GraphBreak, Recompile
+from mase_server import system
+from mase_server.protocol.answers.models import Compiled, GraphBreak, Kernel, Recompile
+from mase_server.protocol.records import Edit, Fix
 from mase_server.tracing.execution.guard import guard_program
-from mase_server.tracing.importing.importer import owns, restore_plain_code
+from mase_server.tracing.importing.importer import find_functions, owns, restore_plain_code
+from mase_server.tracing.importing.source import decode_source, read_source
 from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorSpec, inputs_at, outside_modes
 from mase_server.tracing.models.found import call_arguments
-from mase_server.tracing.models.real import Real
+from mase_server.tracing.models.real import SEED, Real
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
+from mase_server.worker.proof import apply_edits
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.break_fixes import BreakScene, Candidate
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.runs import Subject, answer_on_meta
 
@@ -39,6 +50,8 @@ _REFINEMENTS = 2
 _ENDLESS = 1 << 31
 #: Other sizes at which a compiled or exported model is run; each may cost a compilation.
 _SIZES = 2
+#: After this time no more edits are tried; what was found until then is told.
+_MENDING_SECONDS = 30.0
 _BREAKS = "torch._dynamo.symbolic_convert.__graph_breaks"
 _RECOMPILES = "torch._dynamo.guards.__recompiles"
 #: A line of a graph's text that tells the source of the operations below it.
@@ -64,10 +77,34 @@ _Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)
+class Launch:
+    """A call of a kernel in Inductor's code. sources: (file, line) of what it computes.
+
+    reads, writes: bytes of the buffers that it needs or leaves, each once.
+    """
+
+    name: str
+    sources: list[tuple[str, int]]
+    reads: int
+    writes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Inductor's code of one graph. launches: each with the number of the line from which the code prepares it."""
+
+    text: str
+    launches: list[tuple[int, Launch]]
+
+
+@dataclass(slots=True)
 class Captured:
-    """What was compiled. graphs: of Dynamo or ATen, in order.  logged: messages of PyTorch, by logger."""
+    """What was compiled. graphs: of Dynamo or ATen, in order.  results: of each run.  whole: no more graphs are kept.
+    logged: messages of PyTorch, by logger."""
 
     graphs: list[fx.GraphModule] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    whole: bool = False
     logged: dict[str, list[str]] = field(default_factory=lambda: {_BREAKS: [], _RECOMPILES: []})
 
 
@@ -82,19 +119,33 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     if real is None:
         return answer_on_meta(subject, ask, send)
     workspace = live.request.folder
-    forwards = (getattr(type(module).forward, "__globals__", {}) for module in real.model.modules())
-    restore_plain_code(live.request.path, list({id(each): each for each in forwards}.values()))
+    restore_plain_code(live.request.path, _list_namespaces(real.model))
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad():
         made = VIEWS[ask.name](subject, real.model, workspace)
     return send({"value": made})
 
 
+def import_compilers(view: str) -> None:
+    """Import what this view needs, so that the forks of this process need not."""
+
+    if view == "inductor":
+        pass
+
+
+def _list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
+    """The globals of the forwards of a model's modules, each once."""
+    forwards = (getattr(type(module).forward, "__globals__", {}) for module in model.modules())
+    return list({id(each): each for each in forwards}.values())
+
+
 # Dynamo and ATen: the graphs that a backend is given.
 
 
 def _show_dynamo(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
-    return _show_graphs("dynamo", lambda keep: keep, subject, model, workspace)
+    captured = _compile_graphs(lambda keep: keep, subject, model)
+    shown = _write_record("dynamo", captured, workspace)
+    return {**shown, "breaks": _Mender(subject, model, workspace, captured, shown["breaks"]).mend_all()}
 
 
 def _show_aten(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
@@ -106,6 +157,10 @@ def _show_aten(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
 def _show_graphs(
     view: str, backend_of: Callable[[_Compiler], Any], subject: Subject, model: nn.Module, workspace: str
 ) -> Compiled:
+    return _write_record(view, _compile_graphs(backend_of, subject, model), workspace)
+
+
+def _compile_graphs(backend_of: Callable[[_Compiler], Any], subject: Subject, model: nn.Module) -> Captured:
     """Compile the model, run it as its file does and at other sizes, and keep what PyTorch logs meanwhile.
 
     backend_of: makes a backend from a function that is given each graph.
@@ -118,22 +173,244 @@ def _show_graphs(
         captured.graphs.append(graph)
         return graph.forward
 
+    backend = backend_of(keep)
     torch._dynamo.reset()
     with _listen(captured.logged):
-        compiled = torch._dynamo.optimize(backend_of(keep))(model)
-        args, kwargs = call_arguments(model, subject.example.arguments)
-        compiled(*args, **kwargs)
-        count = len(captured.graphs)
-        for sizes in _other_sizes(subject):
-            args, kwargs = call_arguments(model, inputs_at(subject.traced.session.inputs, sizes))
-            compiled(*args, **kwargs)
-    del captured.graphs[count:]
-    return _write_record(view, captured, workspace)
+        compiled = torch._dynamo.optimize(
+            lambda graph, inputs: graph.forward if captured.whole else backend(graph, inputs)
+        )(model)
+        for run in _list_runs(subject, model):
+            captured.results.append(run(compiled))
+            captured.whole = True
+    return captured
+
+
+def _list_runs(subject: Subject, model: nn.Module) -> Iterator[Callable[[Callable[..., Any]], Any]]:
+    """The calls of the model, with new inputs each: those of its file, then other sizes. Each gives its inputs, too."""
+    spec = subject.traced.session.inputs
+    for sizes in (None, *_other_sizes(subject)):
+        given = copy.deepcopy(subject.example.arguments) if sizes is None else inputs_at(spec, sizes, seed=SEED)
+        args, kwargs = call_arguments(model, given)
+
+        def run(call: Callable[..., Any], args: Any = args, kwargs: Any = kwargs) -> Any:
+            torch.manual_seed(SEED)
+            return call(*args, **kwargs), args, kwargs
+
+        yield run
 
 
 def _other_sizes(subject: Subject) -> list[Mapping[str, int]]:
     probed = subject.traced.probed
     return [] if probed is None or not probed.symbols else list(probed.points[1 : 1 + _SIZES])
+
+
+# Inductor: the code that it would build.
+
+
+class _CodeTaken(Exception):
+    pass
+
+
+def _show_inductor(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
+    """The code of `TORCH_LOGS=output_code` for the CPU, taken before any of it is built."""
+    import torch._functorch.config
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx
+
+    codes: list[Code] = []
+    cached = {name: False for name in ("fx_graph_cache", "autotune_local_cache") if hasattr(config, name)}
+    with (
+        config.patch({**cached, "compile_threads": 1}),
+        torch._functorch.config.patch(enable_autograd_cache=False),
+        # It would build programs to see which of the processor's instructions the compiler knows.
+        patch("torch._inductor.cpu_vec_isa.VecISA.check_build", lambda isa, code: True),
+        patch("torch._inductor.cpp_builder.get_cpp_compiler", lambda: "g++"),
+    ):
+        shown = _show_graphs(
+            "inductor",
+            lambda keep: partial(compile_fx, inner_compile=partial(_take_code, keep, codes, workspace)),
+            subject,
+            model,
+            workspace,
+        )
+    return _write_codes(shown, codes, workspace)
+
+
+def _take_code(
+    keep: _Compiler, codes: list[Code], workspace: str, graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
+) -> Any:
+    """Have Inductor write the code of a graph of ATen operators; the graph itself runs in its place."""
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.graph import GraphLowering
+
+    count = len(codes)
+    run = keep(fx.GraphModule(graph, copy.deepcopy(graph.graph)), inputs)
+
+    def write(lowering: Any) -> Any:
+        made = lowering.codegen()  # in older versions the two parts, later two objects that have them
+        text, places = made if isinstance(made[0], str) else (made[0].value, made[0].line_map)
+        launches = [(number, launch) for number, launch in places if isinstance(launch, Launch)]
+        for (_, launch), (_, user) in reversed(list(itertools.pairwise(launches))):
+            launch.sources = launch.sources or user.sources  # Inductor's own, such as the seeds of a dropout
+        codes.append(Code(text, launches))
+        raise _CodeTaken
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(GraphLowering, "compile_to_module", write))
+        # This process has one thread; what is built runs in one with as many as there are cores.
+        stack.enter_context(patch.object(torch, "get_num_threads", system.count_cores))
+        stack.enter_context(_note_launches(workspace))
+        try:
+            compile_fx_inner(graph, inputs, **options)
+        except Exception:  # Inductor wraps what is raised inside of it
+            if len(codes) == count:
+                raise
+    return make_boxed_func(run)
+
+
+@contextmanager
+def _note_launches(workspace: str) -> Iterator[None]:
+    """Have Inductor's wrapper note at each call of a kernel what it computes, where it notes lines for its profiles."""
+    from torch._inductor.codegen.cpp import CppScheduling
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from torch._inductor.scheduler import Scheduler
+    from torch._inductor.virtualized import V
+
+    define: Any = CppScheduling.define_kernel
+    call_library = Scheduler.codegen_extern_call
+    call: Any = PythonWrapperCodegen.generate_kernel_call
+    defined: dict[str, Any] = {}
+    launches: dict[str, Launch] = {}
+
+    def define_kernel(scheduling: Any, code: str, nodes: Any, *args: Any, **kwargs: Any) -> Any:
+        name = define(scheduling, code, nodes, *args, **kwargs)
+        defined[name] = list(nodes)
+        return name
+
+    def call_kernel(wrapper: Any, name: str, *args: Any, **kwargs: Any) -> None:
+        wrapper.enter_context(_describe_launch(name, defined.get(name, ()), workspace))
+        call(wrapper, name, *args, **kwargs)
+
+    def call_extern(scheduler: Any, node: Any) -> None:
+        overload = getattr(node.node, "op_overload", None)
+        name = getattr(node.node, "python_kernel_name", None) or (f"torch.ops.{overload}" if overload else None)
+        if name is not None:
+            launches[node.get_name()] = _describe_launch(name, [node], workspace)
+            wrapper: Any = V.graph.wrapper_code
+            wrapper.enter_context(launches[node.get_name()])
+        else:  # one of several results
+            for access in node.read_writes.reads:
+                if (launch := launches.get(access.name)) is not None:
+                    launch.writes += sum(_sum_bytes(node.read_writes.writes).values())
+        call_library(scheduler, node)
+
+    with (
+        patch.object(CppScheduling, "define_kernel", define_kernel),
+        patch.object(PythonWrapperCodegen, "generate_kernel_call", call_kernel),
+        patch.object(Scheduler, "codegen_extern_call", call_extern),
+    ):
+        yield
+
+
+def _describe_launch(name: str, scheduled: Sequence[Any], workspace: str) -> Launch:
+    """What a kernel computes for these nodes of Inductor's scheduler."""
+    nodes = [node for group in scheduled for node in group.get_nodes()]
+    reads = _sum_bytes({each for node in nodes for each in node.read_writes.reads})
+    writes = _sum_bytes({each for node in nodes for each in node.read_writes.writes})
+    origins = {origin for node in nodes if node.node is not None for origin in _list_origins(node.node)}
+    return Launch(
+        name,
+        list(dict.fromkeys(_find_sources(origins, workspace))),
+        sum(size for read, size in reads.items() if read not in writes),
+        sum(size for write, size in writes.items() if _is_used_outside(write, nodes)),
+    )
+
+
+def _is_used_outside(buffer: str, nodes: Sequence[Any]) -> bool:
+    from torch._inductor.virtualized import V
+
+    return any(user.node not in nodes for user in V.graph.scheduler.name_to_buf[buffer].users)
+
+
+def _list_origins(buffer: Any) -> Iterable[fx.Node]:
+    """The operations that a buffer computes; one of a library computes one, and Inductor lists what it takes, too."""
+    from torch._inductor.ir import ExternKernel
+
+    one = getattr(buffer, "origin_node", None) if isinstance(buffer, ExternKernel) else None
+    return buffer.origins if one is None else (one,)
+
+
+def _sum_bytes(accesses: Iterable[Any]) -> dict[str, int]:
+    """The bytes of each buffer that are accessed, at most its size; of a table, at most one element in each turn."""
+    from torch._inductor.dependencies import StarDep
+    from torch._inductor.virtualized import V
+
+    found: dict[str, int] = {}
+    for access in accesses:
+        size, turns = access.numbytes_hint(), math.prod(getattr(access, "size", ()))
+        if access.is_indirect() and isinstance(turns, int):
+            size = min(size, turns * V.graph.get_dtype(access.name).itemsize)
+        found[access.name] = found.get(access.name, 0) + size
+    return {name: min(size, StarDep(name).numbytes_hint()) for name, size in found.items()}
+
+
+def _find_sources(origins: Iterable[fx.Node], workspace: str) -> Iterator[tuple[str, int]]:
+    """The line of the workspace, else the innermost one, that called for each operation, or for what it takes."""
+    origins = sorted(origins)
+    traced = [node for node in origins if node.stack_trace]
+    for node in traced or [each for origin in origins for each in origin.all_input_nodes if each.stack_trace]:
+        frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(node.stack_trace or "")]
+        own = [frame for frame in frames if owns(workspace, frame[0])]
+        yield from (own or frames)[-1:]
+
+
+def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str) -> Compiled:
+    """The record with the codes as its text: of each kernel, what defines it and calls it belongs to its sources."""
+    kernels: dict[str, list[Launch]] = {}
+    lines: list[tuple[int, str, int]] = []
+    text: list[str] = []
+    for number, code in enumerate(codes, 1):
+        start, own = len(text), code.text.split("\n")
+        ends = [place for place, _ in code.launches[1:]] + [len(own) + 1]
+        for (place, launch), end in zip(code.launches, ends, strict=True):
+            name = launch.name if len(codes) == 1 else f"{launch.name} (graph {number})"
+            kernels.setdefault(name, []).append(launch)
+            lines += [
+                (start + line, *source)
+                for line in (*_find_definition(own, launch.name), *_find_call(own, launch.name, place, end))
+                for source in launch.sources
+            ]
+        text += own
+    return {
+        **shown,
+        "text": "\n".join(text) or shown["text"],
+        "lines": sorted(set(lines)),
+        "kernels": [_make_kernel(name, launches) for name, launches in kernels.items()],
+    }
+
+
+def _find_definition(text: Sequence[str], name: str) -> range:
+    start = next((number for number, line in enumerate(text, 1) if line.startswith(f"{name} = ")), None)
+    if start is None:
+        return range(0)
+    return range(start, next(number for number, line in enumerate(text[start:], start + 1) if line == "''')") + 1)
+
+
+def _find_call(text: Sequence[str], name: str, start: int, end: int) -> range:
+    """From the line that prepares it to the line that calls it."""
+    calls = [number for number in range(start, end) if f"{name}(" in text[number - 1]]
+    return range(start, (calls[0] if calls else start) + 1)
+
+
+def _make_kernel(name: str, launches: Sequence[Launch]) -> Kernel:
+    return {
+        "name": name,
+        "lines": sorted({source for launch in launches for source in launch.sources}),
+        "calls": len(launches),
+        "reads_bytes": sum(launch.reads for launch in launches),
+        "writes_bytes": sum(launch.writes for launch in launches),
+    }
 
 
 @contextmanager
@@ -176,6 +453,7 @@ def _write_record(view: str, captured: Captured, workspace: str) -> Compiled:
         "operations": sum(map(_count_operations, captured.graphs)),
         "breaks": list(breaks.values()),
         "recompiles": [_read_recompile(message) for message in captured.logged[_RECOMPILES]],
+        "kernels": [],
         "problem": "",
     }
 
@@ -216,7 +494,7 @@ def _read_breaks(captured: Captured, workspace: str) -> Iterator[GraphBreak]:
     for message in captured.logged[_BREAKS]:
         found = _BREAK.search(message)
         if found is None:
-            yield {"file": "", "line": 0, "reason": message.strip(), "explanation": "", "hints": []}
+            yield _make_break("", 0, message.strip())
             continue
         frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(found["trace"] or "")]
         own = [frame for frame in [*frames, (found["file"], int(found["line"]))] if owns(workspace, frame[0])]
@@ -224,7 +502,18 @@ def _read_breaks(captured: Captured, workspace: str) -> Iterator[GraphBreak]:
         if not own and "duplicate graph break" in message:
             continue  # in a library; it is told where the person's code called it first
         reason, explanation, hints = _read_reason(found["reason"])
-        yield {"file": file, "line": line, "reason": reason, "explanation": explanation, "hints": hints}
+        yield _make_break(file, line, reason, explanation, hints)
+
+
+def _make_break(file: str, line: int, reason: str, explanation: str = "", hints: Sequence[str] = ()) -> GraphBreak:
+    column, advice = 0, hints[0] if hints else ""
+    with suppress(OSError, SyntaxError, ValueError, IndexError):
+        scene = BreakScene(file, decode_source(read_source(file)), line)
+        column, advice = scene.column, scene.advise(f"{reason} {explanation}", hints)
+    return {
+        "file": file, "line": line, "column": column, "reason": reason, "explanation": explanation,
+        "hints": list(hints), "advice": advice, "fix": None,
+    }  # fmt: skip
 
 
 def _read_reason(text: str) -> tuple[str, str, list[str]]:
@@ -242,6 +531,116 @@ def _read_recompile(message: str) -> Recompile:
     reasons = [line.strip().removeprefix("- ") for line in message.split("\n") if line.strip().startswith("- ")]
     place = ("", 0, "") if found is None else (found["file"], int(found["line"]), found["name"])
     return {"file": place[0], "line": place[1], "function": place[2], "reason": "; ".join(reasons) or message.strip()}
+
+
+# Edits after which a break is gone.
+
+
+@dataclass(slots=True)
+class _Mender:
+    """Tries edits: the model's functions get the code of the edited text, and it is compiled and run again."""
+
+    subject: Subject
+    model: nn.Module
+    workspace: str
+    captured: Captured
+    breaks: Sequence[GraphBreak]
+    functions: dict[str, list[FunctionType]] = field(default_factory=dict)
+    plain: list[Any] = field(default_factory=list)
+
+    def mend_all(self) -> list[GraphBreak]:
+        """The breaks, each with the first edit after which it is gone while the results are the same bits."""
+        end = time.monotonic() + _MENDING_SECONDS
+        return [
+            {**each, "fix": self._find_fix(each)}
+            if owns(self.workspace, each["file"]) and time.monotonic() < end
+            else each
+            for each in self.breaks
+        ]
+
+    def _find_fix(self, found: GraphBreak) -> Fix | None:
+        text = decode_source(read_source(found["file"]))
+        if found["file"] not in self.functions:
+            namespaces = _list_namespaces(self.model)
+            self.functions[found["file"]] = find_functions(found["file"], namespaces)
+        for candidate in BreakScene(found["file"], text, found["line"]).list_candidates():
+            try:
+                if self._is_gone(found, text, candidate) and self._is_right_on_both_sides(found, text, candidate):
+                    return {"title": candidate.title, "preferred": True, "edits": candidate.edits}
+            except Exception:  # noqa: BLE001 - whatever an edit breaks, it is not offered
+                continue
+        return None
+
+    def _is_gone(self, found: GraphBreak, text: str, candidate: Candidate) -> bool:
+        with self._edited(found["file"], text, candidate.edits):
+            again = _compile_graphs(lambda keep: keep, self.subject, self.model)
+        lines = _list_old_lines(text, candidate.edits)
+        left = {
+            (each["file"], lines[each["line"] - 1] if each["file"] == found["file"] else each["line"])
+            for each in _read_breaks(again, self.workspace)
+        }
+        known = {(each["file"], each["line"]) for each in self.breaks}
+        return left <= known - {(found["file"], found["line"])} and _are_equal(again.results, self._run_plainly())
+
+    def _is_right_on_both_sides(self, found: GraphBreak, text: str, candidate: Candidate) -> bool:
+        if candidate.opposite is None:
+            return True
+        results = []
+        for edits in candidate.opposite:
+            with self._edited(found["file"], text, edits):
+                results.append([run(self.model) for run in _list_runs(self.subject, self.model)])
+        return _are_equal(*results)
+
+    def _run_plainly(self) -> list[Any]:
+        if not self.plain:
+            self.plain += [run(self.model) for run in _list_runs(self.subject, self.model)]
+        return self.plain
+
+    @contextmanager
+    def _edited(self, path: str, text: str, edits: Sequence[Edit]) -> Iterator[None]:
+        sources = (text, apply_edits(text, edits))
+        versions = dict(_pair_codes(*(compile(each, path, "exec", dont_inherit=True) for each in sources)))
+        before = [(function, function.__code__) for function in self.functions[path]]
+        for function, code in before:
+            new = versions.get(code)
+            if new is not None and new.co_freevars == code.co_freevars:
+                function.__code__ = new
+        try:
+            yield
+        finally:
+            for function, code in before:
+                function.__code__ = code
+
+
+def _pair_codes(old: CodeType, new: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Each function's code before an edit with that after it: of one name, in order."""
+    groups: list[dict[str, list[CodeType]]] = []
+    for code in (old, new):
+        group: dict[str, list[CodeType]] = {}
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                group.setdefault(constant.co_name, []).append(constant)
+        groups.append(group)
+    for name, codes in groups[0].items():
+        for before, after in zip(codes, groups[1].get(name, ()), strict=False):
+            yield before, after
+            yield from _pair_codes(before, after)
+
+
+def _list_old_lines(text: str, edits: Sequence[Edit]) -> list[int]:
+    """Of each line of the edited text, the line of the text as it was."""
+    lines = list(range(1, text.count("\n") + 2))
+    for edit in sorted(edits, key=lambda edit: edit["line"], reverse=True):
+        lines[edit["line"] - 1 : edit["end_line"]] = [edit["line"]] * (edit["new_text"].count("\n") + 1)
+    return lines
+
+
+def _are_equal(found: Any, expected: Any) -> bool:
+    try:
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+    except (AssertionError, TypeError, ValueError):
+        return False
+    return True
 
 
 # The exported program.
@@ -271,7 +670,7 @@ def _show_export(subject: Subject, model: nn.Module, workspace: str) -> Compiled
 def _make_export_record(text: str, lines: list[tuple[int, str, int]], operations: int, problem: str = "") -> Compiled:
     return {
         "view": "export", "text": text, "lines": lines, "graphs": int(not problem), "operations": operations,
-        "breaks": [], "recompiles": [], "problem": problem,
+        "breaks": [], "recompiles": [], "kernels": [], "problem": problem,
     }  # fmt: skip
 
 
@@ -367,4 +766,6 @@ def _first_paragraph(error: Exception) -> str:
 
 _View = Callable[[Subject, nn.Module, str], Compiled]
 #: The views by their names.
-VIEWS: dict[str, _View] = {"dynamo": _show_dynamo, "aten": _show_aten, "export": _show_export}
+VIEWS: dict[str, _View] = {
+    "dynamo": _show_dynamo, "aten": _show_aten, "inductor": _show_inductor, "export": _show_export,
+}  # fmt: skip
