@@ -20,7 +20,7 @@ import { Interpreters } from './environments/interpreters';
 import { LINKS } from './links';
 import { passProgress } from './passes/progress';
 import { NOTEBOOK } from './notebooks';
-import { HARDWARE, InitializationOptions } from './protocol';
+import { COMPILED, HARDWARE, InitializationOptions } from './protocol';
 import { SECTION } from './settings';
 import { reveal, showBeside } from './verilog/documents';
 
@@ -53,10 +53,10 @@ export class MaseClient extends LanguageClient {
   }
 }
 
-/** Hardware that the server shows opens beside its source; everything else as usual. */
+/** Hardware and compiled graphs that the server shows open beside their source; everything else as usual. */
 const besideItsSource: NonNullable<NonNullable<Middleware['window']>['showDocument']> = async (params, token, next) => {
   const uri = Uri.parse(params.uri);
-  if (uri.scheme !== HARDWARE) return next(params, token);
+  if (uri.scheme !== HARDWARE && uri.scheme !== COMPILED) return next(params, token);
   const editor = await showBeside(uri);
   if (params.selection !== undefined) reveal(editor, params.selection.start.line);
   return { success: true };

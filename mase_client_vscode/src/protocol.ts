@@ -19,6 +19,8 @@ export type Build = Record<string, unknown>;
 
 /** The scheme of the documents of hardware. */
 export const HARDWARE = 'mase-verilog';
+/** The scheme of the documents of what compilers make of models. */
+export const COMPILED = 'mase-compiled';
 
 /** The model of a command; `only`: parts of it, `name`: their name in menus. */
 export interface PassTarget {

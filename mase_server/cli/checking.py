@@ -43,6 +43,7 @@ from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.dependencies import Dependency
+    from mase_server.protocol.answers import Compiled
 
 
 #: How often fixes are applied: one fix may uncover the next error.
@@ -59,10 +60,17 @@ class Output(StrEnum):
 
 
 class Worst(StrEnum):
-    """The lowest severity that makes the exit status 1."""
+    """What makes the exit status 1: the lowest severity, or a finding of PyTorch's compilers."""
 
     ERROR = "error"
     WARNING = "warning"
+    BREAKS = "breaks"
+    RECOMPILES = "recompiles"
+    EXPORT = "export"
+
+
+#: Findings of PyTorch's compilers that may fail a check -> their code.
+_COMPILED = {Worst.BREAKS: "graph-break", Worst.RECOMPILES: "recompilation", Worst.EXPORT: "not-exported"}
 
 
 def check(
@@ -73,7 +81,13 @@ def check(
     output: Annotated[
         Output, typer.Option("--format", help="For people, programs, code scanning, or GitHub's annotations.")
     ] = Output.TEXT,
-    fail_on: Annotated[Worst, typer.Option(help="The lowest severity that makes the exit status 1.")] = Worst.ERROR,
+    fail_on: Annotated[
+        list[Worst] | None,
+        typer.Option(help="What makes the exit status 1, beside errors. It may be repeated; the last three compile."),
+    ] = None,
+    compiles: Annotated[
+        bool, typer.Option("--compile", help="Tell also where torch.compile breaks its graph or compiles again.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a file could not be checked.")] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Apply the fixes with which the file was traced without an error.")
@@ -109,6 +123,8 @@ def check(
 
         mase-server check --changed origin/main --baseline known.json
 
+        mase-server check --fail-on breaks --fail-on export
+
     Exit status: 0 no problems, 1 problems found, 2 wrong usage. A file that needs data, a download, a device, a
     program, an argument or a package that is missing is not checked, which is no problem unless `--strict` is given.
     """
@@ -118,7 +134,8 @@ def check(
         known = Counter[ProblemKey]() if baseline is None else read_baseline(baseline)
     except ProjectError as error:
         raise typer.BadParameter(str(error)) from error
-    run = _Run(python, daemon, cache, known)
+    worst = frozenset(fail_on or ())
+    run = _Run(python, daemon, cache, known, compiles or not worst.isdisjoint(_COMPILED), Worst.EXPORT in worst)
     if changed is not None:
         files.models[:] = run.choose_changed(files.models, list_changed_files(changed))
     checked = run.check(files)
@@ -128,7 +145,7 @@ def check(
         checked = run.check(files)
     _print_checked(checked, output)
     sys.stdout.flush()
-    raise typer.Exit(1 if checked.fails(fail_on.value, strict) else 0)
+    raise typer.Exit(1 if checked.fails(worst, strict) else 0)
 
 
 def _find_files(paths: Iterable[Path], cache: bool) -> Files:
@@ -144,18 +161,38 @@ def _find_files(paths: Iterable[Path], cache: bool) -> Files:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The options that decide how files are checked. cache: use and keep results of other runs?"""
+    """The options that decide how files are checked. cache: use and keep results of other runs?  compiles, exports:
+    what PyTorch's compilers make of the models, too."""
 
     python: str | None
     daemon: bool
     cache: bool
     known: Counter[ProblemKey]
+    compiles: bool = False
+    exports: bool = False
 
     def check(self, files: Files) -> Checked:
         """Trace the files, or take what is known of them."""
         with _checking_progress(len(files.models)) as advance:
             reports = dict(self._gather_reports(files.models, advance))
-        return Checked(in_order(files.models, reports), len(files.others), _repository_root(), self.known)
+        ordered = in_order(files.models, reports)
+        compiled = [found for each in ordered if self.compiles and each.models for found in self._compile(each)]
+        return Checked(ordered, len(files.others), _repository_root(), self.known, compiled)
+
+    def _compile(self, report: Report) -> Iterator[Problem]:
+        """What PyTorch's compilers find in the models of a file; what cannot be compiled is told on standard error."""
+        from mase_server.cli.graphing import View, request_compiled
+        from mase_server.cli.session import Refused, Subject, ask_daemon
+
+        subject = Subject(Path(report.path), (), self.python, self.daemon)
+        for view in (View.DYNAMO, View.EXPORT) if self.exports else (View.DYNAMO,):
+            try:
+                found = ask_daemon(subject, lambda path, view=view: request_compiled(path, None, view))  # type: ignore[misc]
+            except Refused as error:
+                say(f"{from_here(report.path)}: not compiled: {error}", error=True)
+                continue
+            for title, told in found:
+                yield from _list_compiled_problems(report, title, told)
 
     def choose_changed(self, files: Iterable[Path], changed: Set[str]) -> list[Path]:
         """The files that changed, and those of which an earlier check knows that they read one that did."""
@@ -208,6 +245,24 @@ async def _trace_missing(
         advance(report.file)
         found[Path(report.file)] = report
     return found
+
+
+def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Iterator[Problem]:
+    for one in told["breaks"]:
+        fixes = [] if one["fix"] is None else [one["fix"]]
+        message = f"torch.compile breaks its graph here: {one['reason'].rstrip('.')}. {one['advice']}".strip()
+        file, line = one["file"] or report.path, max(one["line"], 1)
+        yield Problem(
+            file, line, one["column"], line + 1, 0, "information", _COMPILED[Worst.BREAKS], message, fixes=fixes
+        )
+    for again in told["recompiles"]:
+        message = f"torch.compile compiles {again['function']} again at other sizes: {again['reason']}"
+        file, line = again["file"] or report.path, max(again["line"], 1)
+        yield Problem(file, line, 0, line + 1, 0, "information", _COMPILED[Worst.RECOMPILES], message)
+    if told["problem"]:
+        line = next(model["line"] for model in report.models if model["title"] == title)
+        message = f"{title} cannot be exported: {told['problem']}"
+        yield Problem(report.path, line, 0, line + 1, 0, "information", _COMPILED[Worst.EXPORT], message)
 
 
 def _apply_fixes(checked: Checked) -> bool:
@@ -374,13 +429,14 @@ SEVERITIES = ("error", "warning", "information", "hint")
 class Checked:
     """The reports of the files with models, in order. others: the number of files without any.
 
-    root: of relative paths.  known: problems that are left out.
+    root: of relative paths.  known: problems that are left out.  compiled: what PyTorch's compilers found.
     """
 
     reports: Sequence[Report]
     others: int = 0
     root: Path = Path()
     known: Counter[ProblemKey] = field(default_factory=Counter)
+    compiled: Sequence[Problem] = ()
 
     @cached_property
     def problems(self) -> list[Problem]:
@@ -407,6 +463,8 @@ class Checked:
                     problem = replace(problem, severity=max(problem.severity, "warning", key=SEVERITIES.index))
                 key = (problem.file, problem.line, problem.column, problem.code, problem.message)
                 unique.setdefault(key, problem)
+        for problem in self.compiled:
+            unique.setdefault((problem.file, problem.line, problem.column, problem.code, problem.message), problem)
         left, found = Counter(self.known), []
         for problem in sorted(unique.values(), key=lambda each: (each.file, each.line, each.column)):
             if left[known := _key_of_problem(problem.file, problem.code, problem.message)]:
@@ -470,10 +528,15 @@ class Checked:
         """The number of problems of each severity."""
         return Counter(problem.severity for problem in self.problems)
 
-    def fails(self, worst: str, strict: bool = False) -> bool:
-        """Is there a problem at least as severe as `worst`, or, if `strict`, a file that was not checked?"""
-        severe = SEVERITIES[: SEVERITIES.index(worst) + 1]
-        return any(self.counts[severity] for severity in severe) or (strict and bool(self.unchecked))
+    def fails(self, worst: Set[Worst] = frozenset(), strict: bool = False) -> bool:
+        """Is there an error, one of the `worst` findings, or, if `strict`, a file that was not checked?"""
+        severe = SEVERITIES[: 1 + (Worst.WARNING in worst)]
+        codes = {_COMPILED[each] for each in worst if each in _COMPILED}
+        return (
+            any(self.counts[severity] for severity in severe)
+            or any(problem.code in codes for problem in self.problems)
+            or (strict and bool(self.unchecked))
+        )
 
     def relative(self, path: str) -> str:
         """The path for services: relative to the root if it is below it."""

@@ -171,7 +171,7 @@ def compile_model(
 
     with _told():
         subject = Subject(file, tuple(inputs or ()), python, daemon)
-        found = ask_daemon(subject, lambda path: _request_compiled(path, model, view))
+        found = ask_daemon(subject, lambda path: request_compiled(path, model, view))
     if output is Format.JSON:
         say_json({"models": [{"model": title, **told} for title, told in found]})
     else:
@@ -181,7 +181,7 @@ def compile_model(
     raise typer.Exit(int(any(told["problem"] for _, told in found)))
 
 
-def _request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
+def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
     """The model of a title, else all models of the file."""
     answer = yield "mase/models", {"path": path}
     titles = [each["title"] for each in answer["models"]] if model is None else [model]

@@ -10,6 +10,7 @@ from lsprotocol import types as lsp
 from mase_server.lsp import input_sets
 from mase_server.lsp.assumptions import Offer, offer_comments, problems_at, workspace_edit
 from mase_server.lsp.calls import wait_until_traced
+from mase_server.lsp.compiled import offer_break_fixes
 from mase_server.lsp.diagnostics import of_problem
 from mase_server.lsp.pass_actions import KIND, hardware_fixes, pass_actions
 
@@ -39,7 +40,7 @@ async def code_actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.Cod
         await wait_until_traced(
             ls, params.text_document.uri, "code_action", ranged=True
         )  # fixes are tried out at a trace's end
-    pages = {"fix": ls.problem_page(path), "comment": ls.page(params.text_document.uri)}
+    pages = {"fix": ls.problem_page(path), "comment": (shown := ls.page(params.text_document.uri)), "break": shown}
     if not any(pages.values()):
         return None
     only = params.context.only
@@ -67,7 +68,7 @@ async def resolve_action(ls: Server, action: lsp.CodeAction) -> lsp.CodeAction:
     """codeAction/resolve: the edit for the present text; none if the fix is gone or its lines were edited since."""
     data: Mapping[str, Plain] = action.data if isinstance(action.data, dict) else {}
     path, source = str(data.get("path")), data.get("source")
-    page = ls.page(ls.uri_of(path)) if source == "comment" else ls.problem_page(path)
+    page = ls.page(ls.uri_of(path)) if source != "fix" else ls.problem_page(path)
     if page is None or page.traced != data.get("sha256") or source not in _SOURCES:
         return action
     for offer in _SOURCES[source](ls, page, None):
@@ -97,6 +98,7 @@ def _offer_commands(ls: Server, page: Page, place: lsp.Range) -> Iterator[lsp.Co
 _SOURCES: dict[str, Callable[[Server, Page, lsp.Range | None], Iterator[Offer]]] = {
     "fix": _offer_fixes,
     "comment": offer_comments,
+    "break": offer_break_fixes,
 }
 
 

@@ -56,7 +56,7 @@ def model_of(ls: Server, given: Any) -> dict[str, str]:
     """
     asked = given if isinstance(given, Mapping) else {"uri": given}
     uri = str(asked.get("uri") or "")
-    if (shown := ls.graphs.graph(uri) or ls.verilog.sheet(uri)) is not None:
+    if (shown := ls.graphs.graph(uri) or ls.verilog.sheet(uri) or ls.compiled.sheet(uri)) is not None:
         return {"path": shown.path, "model": shown.model}
     named = str(asked.get("path") or uri)
     if not named:

@@ -21,6 +21,7 @@ from mase_server.protocol.snapshot import Problem
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
+    from mase_server.protocol.answers import GraphBreak
 
 SOURCE = "mase"
 _SEVERITY = {
@@ -73,6 +74,7 @@ def of_page(ls: Server, page: Page | None) -> list[lsp.Diagnostic]:
     problems = ls.live.choose_problems(page.document.path, page.view.problems(), unsaved=page.view.unsaved)
     placed = ((problem, page.range(problem)) for problem in problems)
     items = [of_problem(ls, problem, place) for problem, place in placed if place is not None]
+    items += [of_break(found, place) for found, place in ls.compiled.list_breaks(page)]
     return [*items, *_dim_unrun(page)] if ls.settings_of(page.document.path).dim_not_run else items
 
 
@@ -88,6 +90,17 @@ def _dim_unrun(page: Page) -> Iterator[lsp.Diagnostic]:
                 source=SOURCE,
                 tags=[lsp.DiagnosticTag.Unnecessary],
             )
+
+
+def of_break(found: GraphBreak, place: lsp.Range) -> lsp.Diagnostic:
+    """A graph break as a diagnostic."""
+    return lsp.Diagnostic(
+        range=place,
+        message=f"torch.compile breaks its graph here: {found['reason'].rstrip('.')}. {found['advice']}".strip(),
+        severity=lsp.DiagnosticSeverity.Information,
+        code="graph-break",
+        source=SOURCE,
+    )
 
 
 def of_problem(ls: Server, problem: Problem, place: lsp.Range) -> lsp.Diagnostic:

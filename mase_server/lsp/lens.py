@@ -30,6 +30,9 @@ VERILOG, SIMULATE = "mase.emitVerilog", "mase.simulateVerilog"
 #: The lens commands of a pipeline: list it, take back its last step, compare with the original.
 PIPELINE, UNDO, COMPARE = "mase.pipeline", "mase.undoPass", "mase.compare"
 
+#: The lens command that tells graph breaks, or no longer.
+BREAKS = "mase.showBreaks"
+
 #: Maximum columns of a line, and the columns that editors put between two lenses.
 WIDTH = 80
 _BETWEEN = 3
@@ -120,6 +123,8 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
     for title, command in {"costs": links.COSTS, "graph": links.GRAPH}.items():
         if ls.knows(command):
             yield _Part((title,), command, target)
+    if ls.knows(BREAKS):
+        yield _Part((*ls.compiled.lens_texts(model), ""), BREAKS, target)
     if model.transform is not None:
         yield _Part(("compare", ""), COMPARE, target)
     if model.sets or len(model.builders) > 1:

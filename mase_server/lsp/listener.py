@@ -90,6 +90,7 @@ class ClientListener(Listener):
         self._refresher.refresh()
         diagnostics.publish_diagnostics(self._server, paths)
         self._server.contents.changed(paths)
+        self._server.compiled.follow_breaks(paths)
         self.tell_pipelines(paths)
         changed: ViewsChanged = {"uris": sorted(uri for path in paths for uri in self._server.uris_of(path))}
         self._server.protocol.notify(VIEWS, changed)

@@ -31,6 +31,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from mase_server import __version__
 from mase_server.daemon.slots import iterate_in_slices, let_go
 from mase_server.daemon.status import FolderSettings
+from mase_server.lsp.compiled import Compilations
 from mase_server.lsp.contents import Contents, Graphs
 from mase_server.lsp.documents import Document, Documents, read_document
 from mase_server.lsp.features import COMMANDS, FEATURES, TAKEN_OVER
@@ -120,7 +121,7 @@ _SAVES = frozenset({
     lsp.NOTEBOOK_DOCUMENT_DID_SAVE,
 })  # fmt: skip
 #: The schemes of the documents that this server makes.
-SCHEMES = [Graphs.scheme, Verilog.scheme]
+SCHEMES = [Graphs.scheme, Verilog.scheme, Compilations.scheme]
 
 #: Elements of a long answer that are freed in one turn of the loop.
 _FREED_AT_ONCE = 1000
@@ -279,7 +280,8 @@ class Server(LanguageServer):
         self.cancels: dict[str, Callable[[], object]] = {}
         self.graphs = Graphs(self)
         self.verilog = Verilog(self)
-        self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog)
+        self.compiled = Compilations(self)
+        self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog, self.compiled)
         self._tasks: set[asyncio.Task[Any]] = set()
         keep_out_of_the_log()
         self._register_handlers()

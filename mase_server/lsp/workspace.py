@@ -43,6 +43,7 @@ class Settings:
     hint_position: str = "name"
     hint_detail: str = "dtype"
     dim_not_run: bool = False
+    compiled_diagnostics: bool = False
     log_level: str = "warning"
     update: str = "onType"
     update_delay: float = 80.0
@@ -130,6 +131,7 @@ SETTINGS = (
     Setting("hints.position", "hint_position", _read_one_of("name", "line"), part="shown"),
     Setting("hints.detail", "hint_detail", _read_one_of("shape", "dtype", "everything"), part="shown"),
     Setting("dimNotRun", "dim_not_run", _read_boolean, part="shown"),
+    Setting("compiled.diagnostics", "compiled_diagnostics", _read_boolean, part="shown"),
     Setting("update", "update", _read_one_of("onType", "onSave"), part="shown"),
     Setting("updateDelay", "update_delay", _read_positive_number, part="shown"),
     Setting("updateRunsModule", "update_runs_module", _read_boolean, part="shown"),

@@ -84,6 +84,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The model's forward raised an exception; the shapes up to that line are shown.",
         "Correct the line; the message gives the shapes of its operands.",
     ),
+    "graph-break": (
+        "torch.compile ends its graph at this line and runs Python there; told only where it is asked for.",
+        "Take the quick fix, if there is one, or follow the advice; [compilers](../compiled.md).",
+    ),
     "import-error": (
         "A statement at the file's top raised an exception, or it imports a name that does not exist. Code that "
         "does not depend on it is still analysed.",
@@ -152,6 +156,10 @@ CODES: dict[str, tuple[str, str]] = {
         "The interpreter has no torch.",
         "Install torch there, or choose another interpreter: setting `mase.interpreter`.",
     ),
+    "not-exported": (
+        "torch.export cannot export the model; told only with `check --fail-on export`.",
+        "The message has the exporter's reasons; `mase-server compile --view export` shows more.",
+    ),
     "not-run": (
         "Code of a shown model did not run with its inputs; it is faded because the setting `mase.dimNotRun` is on.",
         "Nothing; for other inputs, write a `# mase:` comment above the class.",
@@ -175,6 +183,10 @@ CODES: dict[str, tuple[str, str]] = {
     "recursion": (
         "The code recurses without end; the message names the functions of the cycle.",
         "Add a case that ends the recursion.",
+    ),
+    "recompilation": (
+        "torch.compile compiles this function again for other sizes; told only with `check --compile`.",
+        "Nothing, if few sizes occur; else mark the dimension as dynamic (`torch._dynamo.mark_dynamic`).",
     ),
     "refused": (
         "The file tried something that is refused during a trace, such as network access or deleting a file.",

@@ -81,7 +81,7 @@ from mase_server.worker.payload import PayloadWriter, Places, branches_taken, de
 from mase_server.worker.preload import Surveyed, survey_modules
 from mase_server.worker.proof import Proofs, needs_proof, unload_modules, unproved
 from mase_server.worker.traced import Live, Traced
-from mase_server.worker.transforms.replay import replay_pipelines
+from mase_server.worker.transforms.work import replay_pipelines
 
 # The warm parent imports this file, so its forks have every pass imported.
 built_in()

@@ -9,7 +9,7 @@ import pytest
 
 from mase_server.cli.check_text import _explained_problem_lines, github_annotation
 from mase_server.cli.check_text import checked_to_sarif as sarif
-from mase_server.cli.checking import Checked, Sources, apply_proved_fixes, find_files
+from mase_server.cli.checking import Checked, Sources, Worst, apply_proved_fixes, find_files
 from mase_server.cli.reports import Report
 from mase_server.protocol.snapshot import Problem
 
@@ -82,7 +82,7 @@ def test_a_problem_that_several_models_meet_in_one_file_is_one(tmp_path):
     shared = problem(tmp_path / "blocks.py", 3)
     told = checked(tmp_path, shared, files=("a.py", "b.py"))
     assert told.problems == [shared]
-    assert told.fails("error")
+    assert told.fails()
 
 
 def test_a_problem_in_a_library_is_told_where_the_person_called_it(tmp_path):
@@ -105,7 +105,7 @@ def test_a_problem_in_a_library_is_told_where_the_person_called_it(tmp_path):
 )
 def test_what_fails_is_a_matter_of_severity(tmp_path, severity, error, warning):
     told = checked(tmp_path, problem(tmp_path / "net.py", severity=severity))
-    assert (told.fails("error"), told.fails("warning")) == (error, warning)
+    assert (told.fails(), told.fails({Worst.WARNING})) == (error, warning)
 
 
 def test_a_file_of_which_nothing_is_shown_is_not_called_clean(tmp_path):

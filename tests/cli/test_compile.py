@@ -609,3 +609,26 @@ def edited(text, edits):
         whole = first[: edit["column"]] + edit["new_text"] + last[edit["end_column"] :]
         lines[edit["line"] - 1 : edit["end_line"]] = whole.split("\n")
     return "\n".join(lines)
+
+
+def test_a_check_tells_breaks_as_notes_and_fails_on_them_where_it_is_asked_to(tmp_path):
+    (tmp_path / "net.py").write_text(
+        LOOKS_BACK.replace("h = self.emb(ids)", "h = self.emb(ids)\n        print('here')")
+    )
+    line = next(
+        number for number, text in enumerate((tmp_path / "net.py").read_text().split("\n"), 1) if "print" in text
+    )
+
+    def check(*options):
+        command = [sys.executable, "-m", "mase_server", "check", "net.py", "--no-daemon", "--no-cache", *options]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    done = check("--compile", "--format", "sarif")
+    found = [each for each in json.loads(done.stdout)["runs"][0]["results"] if each["ruleId"] == "graph-break"]
+    [note] = found
+    place = note["locations"][0]["physicalLocation"]
+    assert (done.returncode, note["level"], place["region"]["startLine"]) == (0, "note", line)
+    assert "torch.compiler.is_compiling" in json.dumps(note["fixes"])
+    done = check("--fail-on", "breaks", "--fail-on", "export")
+    assert (done.returncode, "graph-break" in done.stdout, "not-exported" in done.stdout) == (1, True, False)
+    assert "graph-break" not in check().stdout

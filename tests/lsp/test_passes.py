@@ -289,7 +289,9 @@ async def test_a_client_without_graph_documents_gets_files_that_are_not_traced(e
 
 async def test_graph_documents_follow_passes_and_saves(new_editor):
     editor = await new_editor(can=capabilities(graphs=True))
-    assert editor.initialized.capabilities.workspace.text_document_content.schemes == ("mase-graph", "mase-verilog")
+    assert editor.initialized.capabilities.workspace.text_document_content.schemes == (
+        "mase-graph", "mase-verilog", "mase-compiled",
+    )  # fmt: skip
     path = await opened(editor)
     documents = await editor.command("mase.compare", {"uri": path.as_uri(), "show": False})
 

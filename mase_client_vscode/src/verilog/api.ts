@@ -37,6 +37,11 @@ export class VerilogApi {
     return this.passes.execute('mase.saveVerilog', { path, model, folder, show: false });
   }
 
+  /** The address of a view's document. */
+  compiled({ path, model }: PassTarget, view: string): Promise<{ uri: string }> {
+    return this.passes.execute('mase.showCompiled', { path, model, view, show: false });
+  }
+
   close({ path, model }: PassTarget): Promise<unknown> {
     return this.passes.execute('mase.closeVerilog', { path, model });
   }

@@ -1,18 +1,27 @@
-/** The commands for hardware: emit, change the build, simulate, save, jump, close. */
+/** The commands for side documents: hardware (emit, change the build, simulate, save, jump, close), and what compilers make. */
 import { Location, LogOutputChannel, Position, Uri, commands, env, window, workspace } from 'vscode';
 import { guarded, inert } from '../errors';
 import { isNotebook } from '../notebooks';
 import { fill } from '../passes/form';
 import { Given, Values, text } from '../passes/values';
 import { goTo, presentPlace } from '../places';
-import { Build, HARDWARE, PassTarget } from '../protocol';
+import { Build, COMPILED, HARDWARE, PassTarget } from '../protocol';
 import { BuildForm } from 'mase-client/records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
 import { close, reveal, showBeside } from './documents';
 
 /** The arguments of a command from a code action, a lens, or a keybinding. With `build` nothing is asked. */
-type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string };
+type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: number; folder?: string; view?: string };
+
+/** What compilers make of a model. */
+const VIEWS = [
+  { label: 'Dynamo', description: 'the graphs that torch.compile captures', view: 'dynamo' },
+  { label: 'ATen', description: 'the same as primitive operators', view: 'aten' },
+  { label: 'Inductor', description: 'the code that is generated for the CPU', view: 'inductor' },
+  { label: 'Exported program', description: 'of torch.export, with its dynamic sizes', view: 'export' },
+  { label: 'FX graph', description: 'the graph of MASE, with its passes', view: 'fx' },
+];
 
 const OPEN_FOLDER = 'Open Folder';
 const SHOW_LOG = 'Show Log';
@@ -35,6 +44,7 @@ export class VerilogCommands {
       'mase.simulateVerilog': (target) => this.simulate(target),
       'mase.saveVerilog': (target, given) => this.save(target, given),
       'mase.closeVerilog': (target) => this.close(target),
+      'mase.showCompiled': (target, given) => this.showCompiled(target, given.view),
     };
     const table = Object.entries(own).map(([name, run]) => [name, (given?: Asked) => this.run(run, given ?? {})]);
     return { ...Object.fromEntries(table), 'mase.showVerilogLine': () => this.jump(), 'mase.showPythonLine': (given) => this.jump(given) };
@@ -86,6 +96,14 @@ export class VerilogCommands {
     void this.follow(window.showInformationMessage(inert(text), OPEN_FOLDER), told.folder);
   }
 
+  private async showCompiled(target: PassTarget, given?: string): Promise<void> {
+    const title = `What PyTorch's compilers make of ${target.model}`;
+    const view = given ?? (await window.showQuickPick(VIEWS, { title }))?.view;
+    if (view === undefined) return;
+    if (view === 'fx') return void (await commands.executeCommand('mase.showTransformed', target));
+    await showBeside(Uri.parse((await this.api.compiled(target, view)).uri));
+  }
+
   private async close(target: PassTarget): Promise<void> {
     await this.api.close(target);
     await close(target);
@@ -105,7 +123,7 @@ export class VerilogCommands {
         throw new Error('Nothing here has a counterpart: emit the Verilog of the model first, and go to one of its layers.');
       }
       const uri = Uri.parse(there.uri);
-      if (uri.scheme === HARDWARE) return reveal(await showBeside(uri), place.start.line);
+      if (uri.scheme === HARDWARE || uri.scheme === COMPILED) return reveal(await showBeside(uri), place.start.line);
       await goTo(new Location(uri, new Position(place.start.line, 0)), true);
     });
   }

@@ -1,6 +1,6 @@
-/** Highlights corresponding lines on both sides: the Python at the cursor, and its hardware instances. */
+/** Highlights corresponding lines on both sides: the Python at the cursor, and its hardware or compiled graphs. */
 import { Disposable, OverviewRulerLane, Range, TextEditor, TextEditorRevealType, ThemeColor, Uri, window, workspace } from 'vscode';
-import { HARDWARE } from '../protocol';
+import { COMPILED, HARDWARE } from '../protocol';
 import { Counterpart } from 'mase-client/records';
 import { Server } from '../server';
 import { VerilogApi } from './api';
@@ -28,7 +28,7 @@ export class Highlight implements Disposable {
       window.onDidChangeTextEditorSelection(({ textEditor }) => this.moved(textEditor)),
       window.onDidChangeActiveTextEditor((editor) => editor && this.moved(editor)),
       window.onDidChangeVisibleTextEditors(() => this.again()),
-      workspace.onDidChangeTextDocument(({ document }) => document.uri.scheme === HARDWARE && this.again()),
+      workspace.onDidChangeTextDocument(({ document }) => isMade(document.uri) && this.again()),
     ];
   }
 
@@ -56,7 +56,7 @@ export class Highlight implements Disposable {
   private async show(reveal: boolean): Promise<void> {
     const editors = window.visibleTextEditors.filter(isSide);
     const from = editors.find(({ document }) => document === this.last?.document);
-    if (from === undefined || !editors.some(isHardware)) return this.clear(editors);
+    if (from === undefined || !editors.some(isSideDocument)) return this.clear(editors);
     const asked = ++this.asked;
     const found = await this.api.counterparts(from.document.uri.toString(), from.selection.active).catch(() => []);
     if (asked !== this.asked) return;
@@ -77,11 +77,15 @@ export class Highlight implements Disposable {
 }
 
 function isSide(editor: TextEditor): boolean {
-  return isHardware(editor) || editor.document.languageId === 'python';
+  return isSideDocument(editor) || editor.document.languageId === 'python';
 }
 
-function isHardware({ document }: TextEditor): boolean {
-  return document.uri.scheme === HARDWARE;
+function isSideDocument({ document }: TextEditor): boolean {
+  return isMade(document.uri);
+}
+
+function isMade({ scheme }: Uri): boolean {
+  return scheme === HARDWARE || scheme === COMPILED;
 }
 
 function rangesIn({ document }: TextEditor, found: Counterpart[]): Range[] {

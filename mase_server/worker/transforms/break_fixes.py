@@ -30,6 +30,7 @@ _BY_REASON = {
     "Dynamic shape": _SHAPES,
     "item()": _SCALARS,
     "tolist()": _SCALARS,
+    "repr()": _SCALARS,
     "Data dependent operator": _SCALARS,
     "marked as skipped": _OTHERS,
 }
@@ -93,7 +94,7 @@ class BreakScene:
         ):
             return _CHECKS
         found = next((advice for part, advice in _BY_REASON.items() if part in reason), None)
-        return found or (hints[0] if hints else "")
+        return found or (hints[0] if hints else _OTHERS)
 
     def list_candidates(self) -> Iterator[Candidate]:
         """The edits to try, the best first."""

@@ -5,19 +5,24 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import selectors
+import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+from mase_server import system
 from mase_server.ops.paths import named_parameters
 from mase_server.protocol.answers.models import ArrayPage, ArrayPart, ParameterStatistics, ValueStatistics
-from mase_server.protocol.records import EmissionRecord, MissingHardware, Operation
-from mase_server.protocol.snapshot import CHUNK_ROWS
+from mase_server.protocol.records import EmissionRecord, MissingHardware, Operation, TransformRecord
+from mase_server.protocol.snapshot import CHUNK_ROWS, TransformAssembler
 from mase_server.suggestions import suggest
 from mase_server.tracing.models.real import Real
 from mase_server.tracing.recording.rungs import OnCpu
@@ -25,7 +30,7 @@ from mase_server.worker.traced import Live
 from mase_server.worker.transforms import runs
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.compiled import send_compiled
-from mase_server.worker.transforms.forks import Send
+from mase_server.worker.transforms.forks import Fork, Send, make_sender
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.runs import Subject, answer_on_meta, raise_stopped, run_steps, useful_threads
 
@@ -318,3 +323,41 @@ def answer_errors(send: Send) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - the call's border: its failure is its answer
         traceback.print_exc()
         send({"error": f"{type(error).__name__}: {error}", "kind": "internal"})
+
+
+# The pipelines of a file's models, applied again when the file is traced: formats only, without errors.
+
+#: Seconds that a payload waits for its transforms; a client that needs later ones asks again.
+SECONDS = 10.0
+
+
+def replay_pipelines(live: Live, pipelines: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[TransformRecord]:
+    """The overlay of each model's pipeline, without errors; pipelines that fail or take too long are left out."""
+    if not system.HAS_FORK:
+        return []
+    forks = [_fork_replay(live, title, steps) for title, steps in pipelines.items() if steps]
+    assemblers = {fork: TransformAssembler() for fork in forks}
+    found: list[TransformRecord] = []
+    end = time.monotonic() + SECONDS
+    with selectors.DefaultSelector() as selector:
+        for fork in forks:
+            selector.register(fork, selectors.EVENT_READ, fork)
+        while selector.get_map() and (left := end - time.monotonic()) > 0:
+            for fork in [key.data for key, _ in selector.select(left)]:
+                frames = [message["frame"] for message in fork.messages() if message.get("event") == "transform"]
+                found += filter(None, map(assemblers[fork].add, frames))
+                if fork.ended:
+                    selector.unregister(fork)
+    for fork in forks:
+        fork.reap()
+    return sorted(found, key=lambda transform: int(transform["model"]))
+
+
+def _fork_replay(live: Live, title: str, steps: Sequence[Mapping[str, Any]]) -> Fork:
+    # Errors are measured in a separate call, which knows how much memory is available.
+    ask = Ask.of({"model": title, "steps": steps, "measure": True, "memory": 1 << 62})
+
+    def work(sock: socket.socket) -> None:
+        perform_method("transform", live, ask, None, make_sender(sock))
+
+    return Fork.of(work)

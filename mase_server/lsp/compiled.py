@@ -1,0 +1,307 @@
+"""Read-only documents of what PyTorch's compilers make of models: `mase-compiled:` URIs, whose text follows saves.
+
+A document keeps its last text while a newer one is not saved, and says STALE in its first line while the file cannot be
+traced or compiled; lines must not move, because both sides refer to each other by their numbers. Graph breaks are told
+as diagnostics to who asks for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
+
+from mase_server.lsp import diagnostics, verilog
+from mase_server.lsp.assumptions import Offer
+from mase_server.lsp.calls import as_map, ask_person, call_api, model_of, models_of
+from mase_server.lsp.contents import file_name
+from mase_server.lsp.verilog import Counterpart
+from mase_server.lsp.wording import format_count
+from mase_server.visible import reveal
+
+if TYPE_CHECKING:
+    from mase_server.daemon.graph_snapshot import GraphSnapshot
+    from mase_server.daemon.store import ModelView
+    from mase_server.lsp.page import Page
+    from mase_server.lsp.server import Server
+    from mase_server.protocol.answers import Compiled, GraphBreak
+
+
+SCHEME = "mase-compiled"
+#: The views, and their names for people.
+VIEWS = {
+    "dynamo": "Dynamo: the captured graphs",
+    "aten": "ATen: the same as primitive operators",
+    "inductor": "Inductor: the generated code",
+    "export": "Exported program",
+}
+_URI = re.compile(rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})\.py")
+_COMMENT = "# "
+#: Maximum number of remembered texts.
+_KEPT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One document: a view of a model."""
+
+    path: str
+    model: str
+    view: str
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What was compiled. snapshot: the trace that it was made of."""
+
+    snapshot: GraphSnapshot
+    told: Compiled
+
+
+def _is_same_trace(one: GraphSnapshot, other: GraphSnapshot | None) -> bool:
+    """A trace has several snapshots: first numbers, later symbols and passes."""
+    return other is not None and (one.sha256, one.generation) == (other.sha256, other.generation)
+
+
+class Compilations:
+    """What compilers make of models, as documents; see `contents.Source`."""
+
+    scheme = SCHEME
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._made: dict[Sheet, Made] = {}
+        self._running: set[Sheet] = set()
+        #: The files whose breaks were asked for in a lens.
+        self.wanted: set[str] = set()
+
+    def uri(self, sheet: Sheet) -> str:
+        """The URI; it ends in .py, so that editors recognise the language."""
+        file = self._server.uri_of(sheet.path).removeprefix("file:")
+        return f"{SCHEME}:{file}/{quote(sheet.model, safe='')}.{sheet.view}.py"
+
+    def sheet(self, uri: str) -> Sheet | None:
+        """The inverse of `uri`, however the client escapes it; also accepts a file that holds the document.
+
+        None for others.
+        """
+        found = _URI.fullmatch(self._server.contents.document(uri))
+        if found is None:
+            return None
+        return Sheet(self._server.path_of(f"file:{found['file']}"), unquote(found["model"]), found["view"])
+
+    def made(self, sheet: Sheet) -> Made | None:
+        """The last result of a document."""
+        return self._made.get(sheet)
+
+    def all_made(self) -> list[tuple[Sheet, Made]]:
+        """Every kept result."""
+        return list(self._made.items())
+
+    def path(self, uri: str) -> str | None:
+        """The model file of a document."""
+        sheet = self.sheet(uri)
+        return None if sheet is None else sheet.path
+
+    def file(self, uri: str) -> str:
+        """The name of a file with this content."""
+        return file_name(unquote(uri.rpartition("/")[2]))
+
+    def state(self, uri: str) -> Any:
+        """The trace that determines a document's text, and whether it is of an older text of the file."""
+        sheet = self.sheet(uri)
+        shown = None if sheet is None else self._find_snapshot(sheet)
+        if sheet is None or shown is None:
+            return None
+        return shown.sha256, shown.generation, self._server.daemon.store.entry(sheet.path).stale
+
+    def _find_snapshot(self, sheet: Sheet) -> GraphSnapshot | None:
+        """The trace to show: the last one, but while that is of a text that is not saved, the one that was compiled."""
+        view, made = self._server.daemon.store.view(sheet.path), self._made.get(sheet)
+        if view is not None and view.unsaved and made is not None:
+            return made.snapshot
+        return self._server.daemon.store.snapshot(sheet.path)
+
+    async def text(self, uri: str) -> str:
+        """The text of a view; if it is not available, its last text, or a comment that says why."""
+        sheet = self.sheet(uri)
+        if sheet is None:
+            return f"# {uri} is not the address of a compiled model.\n"
+        made, why = await self._make(sheet)
+        if made is None:
+            return f"# There is no such view of {reveal(sheet.model)} now: {why}\n"
+        text = str(made.told["text"])
+        return f"{_COMMENT}STALE, {why}: {text.removeprefix(_COMMENT)}" if why else text
+
+    async def _make(self, sheet: Sheet) -> tuple[Made | None, str]:
+        """The result to show, and why it is not of the present text; "" if it is."""
+        store, made = self._server.daemon.store, self._made.get(sheet)
+        snapshot = self._find_snapshot(sheet)
+        if store.entry(sheet.path).stale and made is not None:
+            return made, f"{Path(sheet.path).name} cannot be traced now"
+        if made is not None and _is_same_trace(made.snapshot, snapshot):
+            return made, ""
+        try:
+            told = await call_api(self._server, "mase/compiled", path=sheet.path, model=sheet.model, view=sheet.view)
+        except JsonRpcException as error:
+            return made, reveal(" ".join(str(error).split())).rstrip(".")
+        now = store.snapshot(sheet.path)
+        if now is None or not _is_same_trace(now, snapshot):
+            return made, "" if made is not None else "it was traced again meanwhile"  # which asks for the text again
+        made = Made(now, told)
+        self._made = {**dict([each for each in self._made.items() if each[0] != sheet][1 - _KEPT :]), sheet: made}
+        return made, ""
+
+    # Graph breaks as diagnostics.
+
+    def tells_breaks(self, path: str) -> bool:
+        """Are the breaks of this file's models told?"""
+        return path in self.wanted or self._server.settings_of(path).compiled_diagnostics
+
+    def follow_breaks(self, paths: Iterable[str]) -> None:
+        """Compile the models of these open files, if their breaks are told and not known."""
+        for path in paths:
+            if self._server.documents.get(path) is None or not self.tells_breaks(path):
+                continue
+            for model in models_of(self._server, path):
+                sheet = Sheet(model.snapshot.path, model.title, "dynamo")
+                if sheet not in self._running and not self._is_known(sheet):
+                    self._running.add(sheet)
+                    self._server.spawn(self._tell_breaks(sheet, path))
+
+    def _is_known(self, sheet: Sheet) -> bool:
+        made = self._made.get(sheet)
+        return made is not None and _is_same_trace(made.snapshot, self._find_snapshot(sheet))
+
+    async def _tell_breaks(self, sheet: Sheet, path: str) -> None:
+        try:
+            await self._make(sheet)
+        finally:
+            self._running.discard(sheet)
+        self._server.listener.refresh()
+        diagnostics.publish_diagnostics(self._server, [path])
+
+    def lens_texts(self, model: ModelView) -> tuple[str, ...]:
+        """The texts of the lens of a model, from long to short: what is known if it is told, else what a click does."""
+        made = self._made.get(Sheet(model.snapshot.path, model.title, "dynamo"))
+        if made is None or not self.tells_breaks(model.snapshot.path):
+            return ("breaks",)
+        graphs, breaks = format_count(made.told["graphs"], "graph"), format_count(len(made.told["breaks"]), "break")
+        return f"compiled: {graphs}, {breaks}", breaks
+
+    def list_breaks(self, page: Page) -> Iterator[tuple[GraphBreak, lsp.Range]]:
+        """The breaks on the lines of a page, if they are told and its text is the one that was compiled."""
+        path = page.document.path
+        told = set()
+        for sheet, made in self._made.items() if self.tells_breaks(path) else ():
+            if sheet.view != "dynamo" or made.snapshot.sha256_of(path) != page.traced:
+                continue
+            for each in made.told["breaks"]:
+                key = each["line"], each["reason"]
+                place = page.place(each["line"], each["column"], each["line"] + 1, 0)
+                if each["file"] == path and place is not None and key not in told:
+                    told.add(key)
+                    yield each, place
+
+
+def offer_break_fixes(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]:
+    """The edits that remove the breaks on the lines of a range."""
+    for number, (found, at) in enumerate(ls.compiled.list_breaks(page)):
+        touched = place is None or (at.start.line <= place.end.line and place.start.line <= at.end.line)
+        if found["fix"] is not None and touched:
+            told = [diagnostics.of_break(found, at)]
+            yield Offer(found["fix"], lsp.CodeActionKind.QuickFix, [number], diagnostics=told)
+
+
+async def toggle_breaks(ls: Server, given: Any = None) -> None:
+    """mase.showBreaks: tell the graph breaks of a model's file as diagnostics, or no longer."""
+    path = model_of(ls, given)["path"]
+    ls.compiled.wanted ^= {path}
+    ls.compiled.follow_breaks([path])
+    ls.listener.refresh()
+    diagnostics.publish_diagnostics(ls, [path])
+
+
+async def show_compiled(ls: Server, given: Any = None) -> Any:
+    """mase.showCompiled {view?, show?}: {"uri", "text"} of what a compiler makes of a model; asks for the view.
+
+    With `show` false, only {"uri"}.
+    """
+    target, view = model_of(ls, given), str(as_map(given).get("view") or "")
+    if not view:
+        chosen = await ask_person(ls, f"What compilers make of {target['model']}:", list(VIEWS.values()))
+        view = next((name for name, title in VIEWS.items() if title == chosen), "")
+        if not view:
+            return None
+    if view not in VIEWS:
+        raise JsonRpcInvalidParams(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
+    uri = ls.compiled.uri(Sheet(**target, view=view))
+    return {"uri": uri} if as_map(given).get("show") is False else await ls.contents.show(uri, focus=False)
+
+
+# From Python to what was compiled, and back: by the lines of both texts.
+
+
+async def find_counterparts(ls: Server, params: Any) -> list[Counterpart]:
+    """mase/counterparts {uri, position}: the ranges to highlight on both sides, {"uri", "ranges", "names"} each.
+
+    For a place in Python its lines in hardware and in compiled documents, for a place in one of these its lines of
+    Python; the file itself comes last. names: of operations of hardware.
+    """
+    uri, line = str(params["uri"]), int(params["position"]["line"])
+    sheet = ls.compiled.sheet(uri)
+    if sheet is not None:
+        made = ls.compiled.made(sheet)
+        return [] if made is None else [*_list_python_sides(ls, made, line), _describe_own_line(made, uri, line)]
+    found = await verilog.find_counterparts(ls, params)
+    own = [each for each in found if each["uri"] == uri]
+    path = ls.path_of(uri)
+    others = [
+        Counterpart(uri=ls.compiled.uri(each), ranges=ranges, names=[])
+        for each, made in ls.compiled.all_made()
+        if (ranges := _list_document_lines(ls, made, path, line))
+    ]
+    if others and not own:
+        own = [Counterpart(uri=uri, ranges=[_whole_line(line)], names=[])]
+    return [*(each for each in found if each["uri"] != uri), *others, *own]
+
+
+def _list_python_sides(ls: Server, made: Made, line: int) -> Iterator[Counterpart]:
+    """The Python of a line of a document, file by file."""
+    places: dict[str, list[lsp.Range]] = {}
+    for number, file, source in made.told["lines"]:
+        if number == line + 1 and (place := _present_line(ls, made, file, source)) is not None:
+            places.setdefault(file, []).append(place)
+    return (Counterpart(uri=ls.uri_of(file), ranges=ranges, names=[]) for file, ranges in places.items())
+
+
+def _list_document_lines(ls: Server, made: Made, path: str, line: int) -> list[lsp.Range]:
+    sources = {source for _, file, source in made.told["lines"] if file == path}
+    here = {
+        source for source in sources if (place := _present_line(ls, made, path, source)) and place.start.line == line
+    }
+    numbers = sorted({number for number, file, source in made.told["lines"] if file == path and source in here})
+    return [_whole_line(number - 1) for number in numbers]
+
+
+def _present_line(ls: Server, made: Made, file: str, line: int) -> lsp.Range | None:
+    """The present place of a line, from 1, of the text that was compiled; None if it was edited since."""
+    page = ls.page_at(file, made.snapshot.sha256_of(file) or "")
+    return None if page is None else page.place(line, 0, line + 1, 0)
+
+
+def _describe_own_line(made: Made, uri: str, line: int) -> Counterpart:
+    """All lines of the document that belong to the same lines of the source."""
+    sources = {(file, source) for number, file, source in made.told["lines"] if number == line + 1}
+    numbers = sorted({number for number, file, source in made.told["lines"] if (file, source) in sources})
+    return {"uri": uri, "ranges": [_whole_line(number - 1) for number in numbers], "names": []}
+
+
+def _whole_line(line: int) -> lsp.Range:
+    return lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))

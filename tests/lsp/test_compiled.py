@@ -1,0 +1,137 @@
+"""What compilers make of a model, from the editor to a real trace child and back. Lines are worked out by hand."""
+
+import sys
+
+import pytest
+import pytest_asyncio
+from editing import Editor, capabilities
+from lsprotocol import types as lsp
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SERVER = (sys.executable, "-m", "mase_server", "lsp")
+NET = """import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.a(x)
+        if h.sum() > 0:
+            h = h + 1
+        return self.b(h)
+
+
+if __name__ == "__main__":
+    Net()(torch.ones(2, 4))
+"""
+BREAK, LAST = 11, 13
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def session(tmp_path_factory):
+    """(editor, net.py traced in it)"""
+    folder = tmp_path_factory.mktemp("compiled")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        environment.setenv("XDG_STATE_HOME", str(folder / "state"))
+        (folder / "work").mkdir()
+        options = {"trusted": True, "interpreter": sys.executable, "commandLinks": ["mase.showBreaks"]}
+        editor = Editor(folder / "work", can=capabilities(graphs=True), options=options)
+        editor.initialized = await editor.start(*SERVER)
+    path = folder / "work" / "net.py"
+    path.write_text(NET)
+    editor.open(path)
+    assert await editor.end_state(path) == "ready"
+    yield editor, path
+    await editor.stop()
+
+
+async def content(editor, uri):
+    return (await editor.client.workspace_text_document_content_async(lsp.TextDocumentContentParams(uri))).text
+
+
+async def counterparts(editor, uri, line):
+    """{uri: first lines of the ranges}"""
+    found = await editor.request("mase/counterparts", {"uri": uri, "position": {"line": line, "character": 0}})
+    return {each["uri"]: [area["start"]["line"] for area in each["ranges"]] for each in found}
+
+
+async def show(editor, path, view):
+    told = await editor.command("mase.showCompiled", {"uri": path.as_uri(), "view": view, "show": False})
+    return told["uri"]
+
+
+async def save(editor, path, before, after):
+    path.write_text(after)
+    editor.retype(path, before, after)
+    editor.save(path, after)
+    return await editor.end_state(path)
+
+
+async def test_each_side_lights_the_other(session):
+    editor, path = session
+    for view, first in (("dynamo", "# Graph 1"), ("inductor", "# AOT ID: ['0_inference']")):
+        uri = await show(editor, path, view)
+        assert uri == f"mase-compiled://{path}/Net.{view}.py"
+        lines = (await content(editor, uri)).split("\n")
+        assert lines[0] == first
+        there = (await counterparts(editor, path.as_uri(), LAST))[uri]
+        assert any("linear" in lines[number] or "addmm" in lines[number] for number in there)
+        back = await counterparts(editor, uri, there[-1])
+        assert back[path.as_uri()] == [LAST]
+        assert there[-1] in back[uri]
+
+
+async def test_a_document_follows_saves_and_says_when_it_is_stale(session):
+    editor, path = session
+    uri = await show(editor, path, "dynamo")
+    fresh = await content(editor, uri)
+    broken = "def (\n" + NET
+    assert await save(editor, path, NET, broken) == "failed"
+    await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+    stale = (await content(editor, uri)).split("\n")
+    assert stale == ["# STALE, net.py cannot be traced now: Graph 1", *fresh.split("\n")[1:]]
+    wider = NET.replace("self.b(h)", "self.b(h) * 3")
+    assert await save(editor, path, broken, wider) == "ready"
+    while "* 3" not in await content(editor, uri):
+        await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+    assert await save(editor, path, wider, NET) == "ready"
+    while "* 3" in await content(editor, uri):
+        await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+
+
+async def breaks(editor, path):
+    return [each for each in (await editor.diagnostics(path)).items if each.code == "graph-break"]
+
+
+async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
+    editor, path = session
+    assert await breaks(editor, path) == []
+    lenses = await editor.client.text_document_code_lens_async(
+        lsp.CodeLensParams(lsp.TextDocumentIdentifier(path.as_uri()))
+    )
+    [click] = [lens.command for lens in lenses if lens.command.title == "breaks"]
+    await editor.command(click.command, *click.arguments)
+    while not (found := await breaks(editor, path)):
+        await editor.expect(lsp.WORKSPACE_DIAGNOSTIC_REFRESH)
+    [one] = found
+    assert (one.range.start.line, one.severity, one.code) == (BREAK, lsp.DiagnosticSeverity.Information, "graph-break")
+    assert "Data-dependent branching" in one.message
+    assert "torch.where" in one.message
+    params = lsp.CodeActionParams(
+        lsp.TextDocumentIdentifier(path.as_uri()), one.range, lsp.CodeActionContext([], [lsp.CodeActionKind.QuickFix])
+    )
+    offered = await editor.client.text_document_code_action_async(params)
+    action = {each.title: each for each in offered}["Choose with `torch.where`"]
+    assert [each.message for each in action.diagnostics] == [one.message]
+    assert action.is_preferred
+    [change] = action.edit.document_changes
+    [edit] = change.edits
+    assert edit.new_text == "h = torch.where(h.sum() > 0, h + 1, h)"
+    await editor.command(click.command, *click.arguments)
+    assert await breaks(editor, path) == []
