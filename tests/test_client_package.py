@@ -103,5 +103,12 @@ def test_every_command_about_passes_and_hardware_is_the_servers_too() -> None:
     from mase_server.lsp.features import COMMANDS as SERVED
 
     source = "".join((CLIENT / "src" / part / "commands.ts").read_text() for part in ("passes", "verilog"))
-    elsewhere = {"mase.retrace", "mase.restart", "mase.pickRoot", "mase.pickInputs", "mase.writeInputs"}
+    elsewhere = {
+        "mase.retrace",
+        "mase.restart",
+        "mase.pickRoot",
+        "mase.pickInputs",
+        "mase.writeInputs",
+        "mase.showBreaks",
+    }
     assert set(re.findall(r"'(mase\.\w+)': \(", source)) == set(SERVED) - elsewhere

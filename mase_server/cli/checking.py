@@ -252,17 +252,15 @@ def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Itera
         fixes = [] if one["fix"] is None else [one["fix"]]
         message = f"torch.compile breaks its graph here: {one['reason'].rstrip('.')}. {one['advice']}".strip()
         file, line = one["file"] or report.path, max(one["line"], 1)
-        yield Problem(
-            file, line, one["column"], line + 1, 0, "information", _COMPILED[Worst.BREAKS], message, fixes=fixes
-        )
+        yield Problem(file, line, one["column"], line + 1, 0, "information", "graph-break", message, fixes=fixes)
     for again in told["recompiles"]:
         message = f"torch.compile compiles {again['function']} again at other sizes: {again['reason']}"
         file, line = again["file"] or report.path, max(again["line"], 1)
-        yield Problem(file, line, 0, line + 1, 0, "information", _COMPILED[Worst.RECOMPILES], message)
+        yield Problem(file, line, 0, line + 1, 0, "information", "recompilation", message)
     if told["problem"]:
         line = next(model["line"] for model in report.models if model["title"] == title)
         message = f"{title} cannot be exported: {told['problem']}"
-        yield Problem(report.path, line, 0, line + 1, 0, "information", _COMPILED[Worst.EXPORT], message)
+        yield Problem(report.path, line, 0, line + 1, 0, "information", "not-exported", message)
 
 
 def _apply_fixes(checked: Checked) -> bool:

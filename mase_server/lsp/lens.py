@@ -123,7 +123,7 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
     for title, command in {"costs": links.COSTS, "graph": links.GRAPH}.items():
         if ls.knows(command):
             yield _Part((title,), command, target)
-    if ls.knows(BREAKS):
+    if ls.knows(links.COSTS):  # elsewhere lenses cannot be clicked, or each is a line of its own
         yield _Part((*ls.compiled.lens_texts(model), ""), BREAKS, target)
     if model.transform is not None:
         yield _Part(("compare", ""), COMPARE, target)

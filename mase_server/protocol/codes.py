@@ -180,13 +180,13 @@ CODES: dict[str, tuple[str, str]] = {
         "The interpreter is older than Python 3.11.",
         "Choose another one: setting `mase.interpreter`.",
     ),
-    "recursion": (
-        "The code recurses without end; the message names the functions of the cycle.",
-        "Add a case that ends the recursion.",
-    ),
     "recompilation": (
         "torch.compile compiles this function again for other sizes; told only with `check --compile`.",
         "Nothing, if few sizes occur; else mark the dimension as dynamic (`torch._dynamo.mark_dynamic`).",
+    ),
+    "recursion": (
+        "The code recurses without end; the message names the functions of the cycle.",
+        "Add a case that ends the recursion.",
     ),
     "refused": (
         "The file tried something that is refused during a trace, such as network access or deleting a file.",

@@ -40,8 +40,10 @@ async def session(tmp_path_factory):
         environment.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         environment.setenv("XDG_STATE_HOME", str(folder / "state"))
         (folder / "work").mkdir()
-        options = {"trusted": True, "interpreter": sys.executable, "commandLinks": ["mase.showBreaks"]}
-        editor = Editor(folder / "work", can=capabilities(graphs=True), options=options)
+        options = {"trusted": True, "interpreter": sys.executable}
+        can = capabilities(graphs=True)
+        can.experimental = {"commands": {"commands": ["mase.showCosts"]}}
+        editor = Editor(folder / "work", can=can, options=options)
         editor.initialized = await editor.start(*SERVER)
     path = folder / "work" / "net.py"
     path.write_text(NET)

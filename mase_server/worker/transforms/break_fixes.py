@@ -139,9 +139,10 @@ class BreakScene:
             return
         node, last, test, start, sides = found
         title = "Choose with `torch.where`"
-        for tensor in dict.fromkeys(("", ".float()")):
+        for tensor in ("", ".float()"):
             rule = self._rule(tensor)
-            condition, first, second = self._rewrite(test, rule), *(self._write_side(side, rule) for side in sides)
+            condition = self._rewrite(test, rule)
+            first, second = (self._write_side(side, rule) for side in sides)
             edit = self._replace(node, f"{start}torch.where({condition}, {first}, {second})", last)
             other = self._replace(node, f"{start}torch.where(torch.logical_not({condition}), {first}, {second})", last)
             asked = self._replace(test, f"not ({self._source(test)})")
