@@ -84,6 +84,7 @@ _MODELS = re.compile(r"transformers\.models\.\w+\.(modeling|modular)_\w+")
 _RESULTS = (
     (re.compile(r"transformers\.modeling_outputs"), "ModelOutput"),
     (_MODELS, "ModelOutput"),
+    (_MODELS, "MambaCache"),  # before transformers 5
     (re.compile(r"transformers\.cache_utils"), "Cache"),
     (re.compile(r"transformers\.cache_utils"), "CacheLayerMixin"),
     (re.compile(r"transformers\.cache_utils"), "LinearAttentionCacheLayerMixin"),

@@ -396,7 +396,9 @@ def logged_code(file, cache, builds="no"):
     done = subprocess.run(
         [sys.executable, "-c", LOGS_CODE, file, builds],
         capture_output=True, text=True, check=True,
-        env={**os.environ, "TORCH_LOGS": "output_code", "TORCHINDUCTOR_CACHE_DIR": str(cache)},
+        # As many threads as the model has where it is compiled for a person.
+        env={key: each for key, each in os.environ.items() if key != "OMP_NUM_THREADS"}
+        | {"TORCH_LOGS": "output_code", "TORCHINDUCTOR_CACHE_DIR": str(cache)},
     )  # fmt: skip
     names = dict(re.findall(r"^started (\d+) (\w+)$", done.stdout, re.MULTILINE))
     found = {name: [] for name in names.values()}

@@ -206,12 +206,13 @@ async def test_broken_bytes_crash_nothing(served, seed):
 
 
 async def _settled(served):
-    """Wait until every connection but none is gone."""
+    """Wait until every connection is gone."""
     for _ in range(1000):
         if not served.front.connections:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"{len(served.front.connections)} connections are left")
+    left = [{name: getattr(each, name, None) for name in dir(each)} for each in served.front.connections]
+    raise AssertionError(f"{len(left)} connections are left: {left}")
 
 
 @pytest.fixture
