@@ -123,8 +123,6 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
     for title, command in {"costs": links.COSTS, "graph": links.GRAPH}.items():
         if ls.knows(command):
             yield _Part((title,), command, target)
-    if ls.knows(links.COSTS):  # elsewhere lenses cannot be clicked, or each is a line of its own
-        yield _Part((*ls.compiled.lens_texts(model), ""), BREAKS, target)
     if model.transform is not None:
         yield _Part(("compare", ""), COMPARE, target)
     if model.sets or len(model.builders) > 1:
@@ -135,6 +133,9 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
             yield _Part(("simulate",), SIMULATE, target)
     if form:
         yield _Part(("inputs", ""), form, target)
+    if ls.knows(links.COSTS):  # elsewhere lenses cannot be clicked, or each is a line of its own
+        yield _Part((*ls.compiled.lens_texts(model), ""), BREAKS, target)
+    if form:
         yield _Part((duration_text(model), ""), RETRACE, [uri])
 
 

@@ -40,8 +40,8 @@ async def test_the_line_begins_with_guesses_then_size_then_links_and_each_does_w
         ("1,010 parameters · 2.00 kFLOPs", "mase.showCosts"),
         ("costs", "mase.showCosts"),
         ("graph", "mase.showGraph"),
-        ("breaks", "mase.showBreaks"),
         ("inputs", "mase.changeInputs"),
+        ("breaks", "mase.showBreaks"),
     ]
     assert len({tuple(each.command.arguments[0].items()) for each in found}) == 1, "all are about one model"
 
