@@ -33,6 +33,7 @@ from mase_server.daemon.discovery import discover_model
 from mase_server.daemon.environment import project_of
 from mase_server.daemon.project import ProjectError, read_project
 from mase_server.lsp.text import Text, decode_python_source
+from mase_server.lsp.wording import describe_break
 from mase_server.paths import canonical_path
 from mase_server.programs import command_for_program
 from mase_server.protocol.codes import LACKS
@@ -60,7 +61,7 @@ class Output(StrEnum):
 
 
 class Worst(StrEnum):
-    """What makes the exit status 1: the lowest severity, or a finding of PyTorch's compilers."""
+    """A reason for the exit status 1: the lowest severity, or a finding of PyTorch's compilers."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -180,7 +181,7 @@ class _Run:
         return Checked(ordered, len(files.others), _repository_root(), self.known, compiled)
 
     def _compile(self, report: Report) -> Iterator[Problem]:
-        """What PyTorch's compilers find in the models of a file; what cannot be compiled is told on standard error."""
+        """The findings of PyTorch's compilers in a file; standard error names the views that they refused."""
         from mase_server.cli.graphing import View, request_compiled
         from mase_server.cli.session import Refused, Subject, ask_daemon
 
@@ -250,7 +251,7 @@ async def _trace_missing(
 def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Iterator[Problem]:
     for one in told["breaks"]:
         fixes = [] if one["fix"] is None else [one["fix"]]
-        message = f"torch.compile breaks its graph here: {one['reason'].rstrip('.')}. {one['advice']}".strip()
+        message = describe_break(one)
         file, line = one["file"] or report.path, max(one["line"], 1)
         yield Problem(file, line, one["column"], line + 1, 0, "information", "graph-break", message, fixes=fixes)
     for again in told["recompiles"]:
@@ -452,17 +453,18 @@ class Checked:
     @cached_property
     def _sorted_out(self) -> tuple[list[Problem], int]:
         unchecked = {report.path for report, _ in self.unchecked}
-        unique: dict[tuple[object, ...], Problem] = {}
+        every: list[Problem] = []
         for report, told in zip(self.reports, self._told, strict=True):
             for problem in told:
                 if self._is_lack(report, problem):
                     if report.path in unchecked:
                         continue
                     problem = replace(problem, severity=max(problem.severity, "warning", key=SEVERITIES.index))
-                key = (problem.file, problem.line, problem.column, problem.code, problem.message)
-                unique.setdefault(key, problem)
-        for problem in self.compiled:
-            unique.setdefault((problem.file, problem.line, problem.column, problem.code, problem.message), problem)
+                every.append(problem)
+        unique: dict[tuple[object, ...], Problem] = {}
+        for problem in (*every, *self.compiled):
+            key = (problem.file, problem.line, problem.column, problem.code, problem.message)
+            unique.setdefault(key, problem)
         left, found = Counter(self.known), []
         for problem in sorted(unique.values(), key=lambda each: (each.file, each.line, each.column)):
             if left[known := _key_of_problem(problem.file, problem.code, problem.message)]:

@@ -216,7 +216,7 @@ class BlockingMethods:
         return cast("Drawing", result)
 
     def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
-        """What a compiler makes of a model as it is written, without passes, for its own inputs and at other
+        """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
         sizes.
         """
         return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view)))
@@ -530,7 +530,7 @@ class AsyncMethods:
         return cast("Drawing", result)
 
     async def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
-        """What a compiler makes of a model as it is written, without passes, for its own inputs and at other
+        """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
         sizes.
         """
         return cast("Compiled", await self.call("mase/compiled", _given(path=path, model=model, view=view)))

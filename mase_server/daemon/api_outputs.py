@@ -98,7 +98,7 @@ async def draw_graph(api: Api, params: Params) -> answers.Drawing:
 
 
 async def show_compiled(api: Api, params: Params) -> answers.Compiled:
-    """What a compiler makes of a model as it is written, without passes, for its own inputs and at other sizes.
+    """The product of a compiler for a model as it is written, without passes, for its own inputs and at other sizes.
 
     view: "dynamo", the graphs that torch.compile captures, the places where it breaks them, and why it compiles again;
     "aten", the same as ATen operators; "inductor", the code that it generates for the CPU, which is not built, and its

@@ -58,7 +58,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What was compiled. snapshot: the trace that it was made of."""
+    """A compiled model. snapshot: the trace that it was made of."""
 
     snapshot: GraphSnapshot
     told: Compiled
@@ -70,7 +70,7 @@ def _is_same_trace(one: GraphSnapshot, other: GraphSnapshot | None) -> bool:
 
 
 class Compilations:
-    """What compilers make of models, as documents; see `contents.Source`."""
+    """The documents of compiled models; see `contents.Source`."""
 
     scheme = SCHEME
 

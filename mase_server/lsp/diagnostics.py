@@ -15,7 +15,7 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.documents import Document
 from mase_server.lsp.page import Page
-from mase_server.lsp.wording import describe_unrun
+from mase_server.lsp.wording import describe_break, describe_unrun
 from mase_server.protocol.records import Related
 from mase_server.protocol.snapshot import Problem
 
@@ -96,7 +96,7 @@ def of_break(found: GraphBreak, place: lsp.Range) -> lsp.Diagnostic:
     """A graph break as a diagnostic."""
     return lsp.Diagnostic(
         range=place,
-        message=f"torch.compile breaks its graph here: {found['reason'].rstrip('.')}. {found['advice']}".strip(),
+        message=describe_break(found),
         severity=lsp.DiagnosticSeverity.Information,
         code="graph-break",
         source=SOURCE,

@@ -11,6 +11,7 @@ from mase_server.lsp.labels import LIMIT, has_tensor, label_values
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
+    from mase_server.protocol.answers import GraphBreak
     from mase_server.protocol.records import UnrunCode
 
 
@@ -195,3 +196,8 @@ def format_ratio(before: float, after: float) -> str:
 def torch_name(dtype: str) -> str:
     """torch's name of a short element type: "float32" for "f32"."""
     return LONG.get(dtype, dtype)
+
+
+def describe_break(found: GraphBreak) -> str:
+    """The message about a graph break: that it is one, PyTorch's reason, and what avoids it."""
+    return f"torch.compile breaks its graph here: {found['reason'].rstrip('.')}. {found['advice']}".strip()

@@ -138,7 +138,7 @@ export abstract class Methods {
     return this.answer('mase/draw', params);
   }
 
-  /** What a compiler makes of a model as it is written, without passes, for its own inputs and at other sizes. */
+  /** The product of a compiler for a model as it is written, without passes, for its own inputs and at other sizes. */
   compiled(params: { path: string; model?: string; view?: string }): Promise<Compiled> {
     return this.answer('mase/compiled', params);
   }

@@ -359,7 +359,7 @@ class Kernel(TypedDict):
 
 
 class Compiled(TypedDict):
-    """What a compiler makes of a model. view: dynamo, aten, inductor or export.
+    """The product of a compiler for a model. view: dynamo, aten, inductor or export.
 
     text: the graphs as Python, or Inductor's code.  lines: [line of the text, file, line of the file].  operations: in
     all graphs.  problem: why there is no program.

@@ -1,4 +1,4 @@
-"""What avoids a graph break: advice by what stands at its line, and edits of the source that may remove it.
+"""Ways around a graph break: advice by what stands at its line, and edits of the source that may remove it.
 
 An edit is a candidate only. `compiled` compiles the model with it, and offers it if the break is gone and the results
 are the same; of a branch, those of both sides.

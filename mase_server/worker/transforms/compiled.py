@@ -126,13 +126,6 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     return send({"value": made})
 
 
-def import_compilers(view: str) -> None:
-    """Import what this view needs, so that the forks of this process need not."""
-
-    if view == "inductor":
-        pass
-
-
 def _list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
     """The globals of the forwards of a model's modules, each once."""
     forwards = (getattr(type(module).forward, "__globals__", {}) for module in model.modules())

@@ -122,7 +122,7 @@ def hidden_states(model: nn.Module) -> list[State]:
 
 
 def _list_made_states(model: nn.Module) -> Iterator[State]:
-    """What a method such as `init_hidden(batch_size)` gives, if it does nothing else."""
+    """The states that a method such as `init_hidden(batch_size)` gives, if it does nothing else."""
     for name in filter(_MAKES_STATE.match, dir(type(model))):
         method = getattr(model, name)
         source = Source.of(model, method) if callable(method) else None

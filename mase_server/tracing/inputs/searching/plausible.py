@@ -63,7 +63,7 @@ class Seen:
 
 
 def read_source(model: nn.Module, name: str) -> Seen:
-    """What the forward of a model, and of the modules and functions that it hands a parameter to, shows of it."""
+    """Signs of a parameter in the forward of a model, and in the modules and functions that this hands it to."""
     seen = Seen()
     for node, called in iterate_reads(Source.of(model, model.forward), name):
         _read_node(node, called, seen)
@@ -71,7 +71,7 @@ def read_source(model: nn.Module, name: str) -> Seen:
 
 
 def read_told(model: nn.Module, name: str) -> Told | None:
-    """What is written of a parameter, also by the functions that it is handed to; None if nothing is."""
+    """The words about a parameter, also of the functions that it is handed to; None if there are none."""
     if (told := read_words(model, name)) is not None or name not in inspect.signature(model.forward).parameters:
         return told
     for node, called in iterate_reads(Source.of(model, model.forward), name):

@@ -96,7 +96,7 @@ def read_words(model: nn.Module, name: str) -> Told | None:
 
 
 def read_docstring(model: nn.Module, text: str, name: str, source: str, *, alone: bool) -> Iterator[Told]:
-    """What a docstring says of a parameter. alone: there is no other, so that what it says of the input is meant."""
+    """The words of a docstring about a parameter. alone: no other exists, so a section on the input is about it."""
     lines = inspect.cleandoc(text).splitlines()
     yield from _read_lines(model, lines, name, source)
     if alone:
