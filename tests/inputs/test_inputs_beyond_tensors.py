@@ -92,6 +92,36 @@ class Net(nn.Module):
     assert not errors
 
 
+PAIR = """
+class Layer(nn.Module):
+    def __init__(self, width, out):
+        super().__init__()
+        self.layer = nn.Linear(width, out)
+
+    def forward(self, data):
+        nodes, edge_index = data
+        found = self.layer(nodes)
+        return found.index_add(0, edge_index[1], found[edge_index[0]]), edge_index
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(Layer(7, 5), Layer(5, 3))
+
+    def forward(self, data):
+        return self.layers(data)
+"""
+
+
+def test_what_a_forward_only_hands_on_is_what_its_first_layer_reads(workspace):
+    found, errors = shown(workspace, PAIR)
+    nodes, edges = found["Net"].spec.entries["data"].items
+    assert (nodes.dims, edges.dims) == (("N", 7), (2, "E"))
+    assert runs_in_eager(found["Net"])[0].shape[-1] == 3
+    assert not errors
+
+
 def test_a_tensor_is_given_where_only_training_unpacks(workspace):
     body = """
 class Net(nn.Module):

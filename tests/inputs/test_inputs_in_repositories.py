@@ -71,6 +71,35 @@ def test_settings_that_name_a_class_hold_its_arguments_at_any_depth(workspace):
     assert runs_in_eager(found["Coder"]).shape[:2] == (2, 6)
 
 
+OPEN = """
+width: 6
+actor:
+  class: kit.actor.Actor
+  params:
+    features: ${width}
+    seen: ???
+    bounds: [-5, 2]
+"""
+ACTOR = """
+class Actor(nn.Module):
+    def __init__(self, seen, features, bounds):
+        super().__init__()
+        self.bounds, self.layer = bounds, nn.Linear(seen, features)
+
+    def forward(self, x):
+        low, high = self.bounds
+        return self.layer(x).clamp(low, high)
+"""
+
+
+def test_settings_may_refer_to_others_and_leave_some_open(workspace):
+    put(workspace, {"configs/actor.yaml": OPEN})
+    found, errors = shown(workspace, ACTOR, "kit/actor.py")
+    assert found["Actor"].arguments.items() > {"features": 6, "bounds": [-5, 2]}.items()
+    assert runs_in_eager(found["Actor"]).shape == (2, 6)
+    assert not errors
+
+
 def test_the_names_of_a_starred_import_of_a_missing_package_stand_for_themselves(workspace):
     text = """
 from no_such_package.losses import *

@@ -178,6 +178,38 @@ PLAUSIBLE = {
         "return x.permute(1, 0, 2).reshape(-1, *others, t)",
         "input: f32[B=2, T=16]",
     ),
+    "an image whose squares become channels that a buffer keeps": (
+        "self.conv = nn.Conv2d(6, 8, 1)\nself.register_buffer('seen', torch.zeros(12))",
+        "x",
+        "b, c, h, w = x.shape\nx = x.view(b, c, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 2, 4)\n"
+        "x = x.reshape(b, c * 4, h // 2, w // 2)\nself.seen.copy_(x.mean((0, 2, 3)))\nreturn self.conv(x[:, :6])",
+        "x: f32[B=2, 3, H=32, W=32]",
+    ),
+    "an image of which only the sides reach a layer": (
+        "self.rows, self.columns = nn.Embedding(50, 8), nn.Embedding(50, 8)",
+        "x",
+        "h, w = x.shape[-2:]\ni = torch.arange(w, device=x.device)\nj = torch.arange(h, device=x.device)\n"
+        "return self.columns(i).unsqueeze(0) + self.rows(j).unsqueeze(1) + x.mean()",
+        "x: f32[B=2, 3, H=32, W=32]",
+    ),
+    "any number of dimensions before the time": (
+        "self.rate = 0.5",
+        "input",
+        '"""Shape:\n    - Input: `(*, T)`\n    - Output: `(F, *, T)`\n"""\nreturn input[..., 1:] - self.rate * input[..., :-1]',
+        "input: f32[B=2, T=16]",
+    ),
+    "a vector that nothing reads": (
+        "self.layer = nn.Conv2d(3, 5, 1)",
+        "x, style_vec",
+        "return self.layer(x)",
+        "x: f32[B=2, 3, H=32, W=32]; style_vec: f32[B, 64]",
+    ),
+    "masks of the ends of episodes": (
+        "self.layer, self.cell = nn.Linear(6, 8), nn.GRUCell(8, 8)",
+        "inputs, rnn_hxs, masks",
+        "x = self.layer(inputs)\nif self.training:\n    x = rnn_hxs = self.cell(x, rnn_hxs * masks)\nreturn x, rnn_hxs",
+        "inputs: f32[B=2, 6]; rnn_hxs: f32[B, 8]; masks: f32[B, 1] ones",
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",

@@ -23,7 +23,7 @@ from mase_server.tracing.models.workspace import CONFIGURATIONS, Workspace
 ENOUGH = 0.5
 AT_LEAST = 2
 #: Entries that name the class of a mapping.
-NAMING = ("type", "_target_", "target", "name", "class_path", "model", "arch")
+NAMING = ("type", "_target_", "target", "name", "class", "class_path", "model", "arch")
 #: Entries beside the name that hold the arguments, where they do not stand beside it themselves.
 ARGUMENTS = ("params", "init_args", "kwargs", "args")
 #: Bounds: settings that are read, and bytes of one file.
@@ -69,8 +69,16 @@ class Settings:
             said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
             if name in said:
                 held = next((mapping[key] for key in ARGUMENTS if isinstance(mapping.get(key), Mapping)), mapping)
-                return dict(held)
+                known = ((key, self._refer(value)) for key, value in held.items())
+                return {key: value for key, value in known if value != "???"}
         return {}
+
+    def _refer(self, value: Any) -> Any:
+        """The value of the entry that `${model.width}` refers to; "???", which is for somebody to fill in, if none."""
+        if not isinstance(value, str) or (match := re.fullmatch(r"\$\{([\w.]+)\}", value)) is None:
+            return value
+        found = self.find_entry(match[1].split("."))
+        return "???" if found is None or isinstance(found, str) and "$" in found else found
 
     def find_entry(self, path: Sequence[str]) -> Any:
         """The value at a path of names in the first mapping that has it; None if none does."""

@@ -215,7 +215,27 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
         ]
         # A parameter that is only iterated over may be one tensor too.
         return lists[:1] + leaf_choices(model, name, wanted)[:1] + lists[1:]
-    return leaf_choices(model, name, Wanted(name))
+    return _list_handed_on(model, name) or leaf_choices(model, name, Wanted(name))
+
+
+def _list_handed_on(model: nn.Module, name: str) -> list[Choice]:
+    """The dict, list or pair that a module of the person's own reads, if a forward only hands the parameter to it."""
+    source = Source.of(model, model.forward)
+    nodes = list(ast.walk(source.node)) if source is not None else []
+    if sum(isinstance(node, ast.Name) and node.id == name for node in nodes) != 1:
+        return []
+    for node in nodes:
+        held = source.resolve(node.func) if source is not None and isinstance(node, ast.Call) else None
+        inner = find_innermost(held) if isinstance(held, nn.Module) and held is not model else None
+        if not isinstance(node, ast.Call) or not isinstance(inner, nn.Module):
+            continue
+        names = list(inspect.signature(inner.forward).parameters)
+        given = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+        for parameter, argument in given:
+            if parameter in names and _is_name(argument, name):
+                found = choices_of(inner, parameter)
+                return found if not isinstance(found[0].spec, TensorSpec | ConstantSpec) else []
+    return []
 
 
 #: Functions of torch that make a tensor of an array.

@@ -347,7 +347,7 @@ class _Follower:
     def _flattens(self, node: ast.AST) -> bool:
         """`x.view(len(x), -1)`, `torch.flatten(x, 1)`"""
         match node:
-            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING:
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING and len(args) < 4:
                 return self._is_wanted(value) or any(map(self._is_wanted, args[:1]))
         return False
 
@@ -388,7 +388,7 @@ class _Follower:
         resolved = self.source.resolve(node.value)
         if isinstance(target, ast.Name) and isinstance(resolved, nn.Module):
             self.source.environment[target.id] = resolved
-        elif self._is_wanted(node.value) and not _reads_size(node.value):
+        elif self._is_wanted(node.value):
             names = [target] if isinstance(target, ast.Name) else list(getattr(target, "elts", ()))
             picked = self.wanted.key if isinstance(node.value, ast.Name) and node.value.id == self.wanted.name else None
             if isinstance(target, ast.Tuple) and isinstance(picked, int):
@@ -398,19 +398,22 @@ class _Follower:
             join = self._find_join(node.value)
             self.mixed = {name: how for name, how in self.mixed.items() if name not in given}
             self.mixed |= dict.fromkeys(given, join) if join is not None else {}
-        if isinstance(target, ast.Tuple) and _reads_size(node.value) and self._is_wanted(node.value):
+        elif isinstance(target, ast.Tuple) and _reads_size(node.value) and self._holds_followed_name(node.value):
             whole = not isinstance(node.value, ast.Subscript)
             self.dims = self.dims or (len(target.elts) if whole else 0)
 
     def _is_wanted(self, node: ast.AST) -> bool:
-        """Does this expression hold the followed value?"""
-        if self._is_another_member(node):
+        """Does this expression hold the followed value, and not only its size or its device?"""
+        if self._is_another_member(node) or _reads_size(node):
             return False
         match node:
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _SHAPING:
                 # The sizes that a tensor is given do not become the tensor.
                 return self._is_wanted(value) or (ast.unparse(value) == "torch" and any(map(self._is_wanted, args[:1])))
         return self._is_followed_name(node) or any(self._is_wanted(inner) for inner in ast.iter_child_nodes(node))
+
+    def _holds_followed_name(self, node: ast.AST) -> bool:
+        return any(map(self._is_followed_name, ast.walk(node)))
 
     def _is_another_member(self, node: ast.AST) -> bool:
         """`pair[1]` where `pair[0]` is followed."""
@@ -457,7 +460,7 @@ class _Follower:
     def _follow_into(self, module: nn.Module, node: ast.Call, function: Callable[..., Any]) -> Use | None:
         path = ast.unparse(node.func).removeprefix("self.")
         for position, argument in enumerate(node.args):
-            if self._is_wanted(argument) and not _reads_size(argument):
+            if self._is_wanted(argument):
                 found = self._enter_module(module, function, position, None, path)
                 join = self._find_join(argument)
                 if join is None or found is None:
@@ -465,7 +468,7 @@ class _Follower:
                 # A layer that takes the value alone is better evidence.
                 self.joined = self.joined or replace(found, joined=join)
         for keyword in node.keywords:
-            if keyword.arg and self._is_wanted(keyword.value) and not _reads_size(keyword.value):
+            if keyword.arg and self._is_wanted(keyword.value):
                 return self._enter_module(module, function, None, keyword.arg, path)
         return None
 

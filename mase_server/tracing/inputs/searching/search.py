@@ -32,6 +32,7 @@ from mase_server.tracing.inputs.spec import (
     Inputs,
     InputValues,
     MapSpec,
+    SequenceSpec,
     Spec,
     TensorSpec,
     complete_sizes,
@@ -360,6 +361,8 @@ def _of_nodes(spec: Spec, batched: bool, is_edges: bool) -> Spec:
     if isinstance(spec, MapSpec):
         items = tuple((key, _of_nodes(item, batched, "edge" in key)) for key, item in spec.items)
         return replace(spec, items=items)
+    if isinstance(spec, SequenceSpec):
+        return replace(spec, items=tuple(_of_nodes(item, batched, is_edges) for item in spec.items))
     if isinstance(spec, TensorSpec) and spec.dtype == "f32" and "N" not in spec.dims:
         match spec.dims:
             case ("B", features) if not batched:

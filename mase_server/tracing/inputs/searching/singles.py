@@ -60,12 +60,16 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         )
     if "mask" in name.lower():
         by_use = [*_of_one_channel(by_use), *by_use]
+        if any(map(_KEPT_STATE.search, inspect.signature(model.forward).parameters)):
+            by_name = [Choice(TensorSpec("f32", ("B", 1), "ones"), "whether each state goes on"), *by_name]
     special = any(word in name.lower() for word in NAMED_FIRST)
     ordered = (by_name, by_use) if special else (by_use, by_name)
     mixed = [choice for pair in itertools.zip_longest(*ordered) for choice in pair if choice is not None]
     found = mixed or [
         *_list_parameter_choices(model), *_list_similar_choices(model, name, others), *list_any_choices(),
     ]  # fmt: skip
+    if not mixed and _VECTOR.search(name.lower()):
+        found.sort(key=lambda choice: not (isinstance(choice.spec, TensorSpec) and len(choice.spec.dims) == 2))
     found = _order_by_source(model, wanted, _drop_duplicates(found))
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
 
@@ -92,6 +96,8 @@ def _of_one_channel(choices: list[Choice]) -> list[Choice]:
     ]
 
 
+#: Names of the states that a policy keeps over the steps of several episodes.
+_KEPT_STATE = re.compile(r"^rnn_(hxs?|states?|hidden)|^(hxs|hidden_states)$")
 #: Names of a constructor's number of channels of the input.
 _IN_CHANNELS = re.compile(r"(in|input|image|img)_?(channels?|chans?|nc|ch)|n_?channels|c_in")
 
@@ -193,6 +199,10 @@ def _drop_added(specs: list[TensorSpec], added: tuple[int, ...]) -> list[TensorS
         fit = [spec for spec in specs if -len(spec.dims) <= at < len(spec.dims) and spec.dims[at] == 1]
         specs = [replace(s, dims=tuple(dim for i, dim in enumerate(s.dims) if i != at % len(s.dims))) for s in fit]
     return specs
+
+
+#: Names of one vector for each sample.
+_VECTOR = re.compile(r"(^|_)(vec(tor)?s?|temb?|cond|style|latents?|pooled|z|emb(edding)?s?)$")
 
 
 def list_any_choices() -> list[Choice]:

@@ -231,7 +231,7 @@ def _match_stride(size: int, told: Disagreement) -> int | None:
 def _propose_told_sizes(failed: Failed, match: Match) -> Changes:
     """Two sizes of a message: the actual one, and the required one."""
     first, second = (int(group) for group in match.groups()[:2])
-    tensor = next(iter(list_operands(failed.trail)), None)
+    tensor = next(filter(failed.sources, list_operands(failed.trail)), None)
     for had, wanted in ((second, first), (first, second)):
         yield from _settle_disagreement(failed, Disagreement(tensor, -1, had, wanted))
 

@@ -123,7 +123,8 @@ def _iterate_told(model: nn.Module, name: str) -> Iterator[Told]:
             yield from _read_annotation(model, argument.annotation)
     for lines in _comments_of(source, node, name):
         yield from _read_lines(model, lines, name, "its comment says")
-    for text in (forward.__doc__, kind.__dict__.get("__doc__"), getattr(kind.__init__, "__doc__", None)):
+    inherited = (getattr(base.__dict__.get("forward"), "__doc__", None) for base in kind.__mro__)
+    for text in (forward.__doc__, kind.__dict__.get("__doc__"), getattr(kind.__init__, "__doc__", None), *inherited):
         if isinstance(text, str):
             alone = len(list_required_parameters(forward)) == 2  # self, and the input
             yield from read_docstring(model, text, name, "its docstring says", alone=alone)
@@ -226,7 +227,8 @@ def _entry_lines(lines: Sequence[str], at: int) -> Iterator[str]:
 
 
 def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
-    """The first shape in a text; () if there is none."""
+    """The first shape in a text; () if there is none. Any number of dimensions, as in `(*, T)`, is a batch."""
+    text = re.sub(r"([(\[])\s*(?:\*|\.\.\.)\s*,", r"\1B,", text)
     first = text.split("\n", 1)[0]
     for match in filter(None, (pattern.match(first) for pattern in (_LETTERS, _LISTED) if letters)):
         found = tuple(re.split(r"[,\s]+", match[1]))
