@@ -577,6 +577,12 @@ def test_a_package_that_is_installed_is_found_behind_what_has_its_name_in_the_pa
     assert (payload["models"][0]["inputs"]["x"][1], payload["problems"]) == ([2, 6], [])
 
 
+def test_a_folder_of_the_inner_project_is_found_behind_that_of_the_outer_one(tmp_path):
+    files = {"layers/other.py": "a = 1\n", "inner/layers/wide.py": "WIDTH = 6\n"}
+    payload = traced(tmp_path, {**files, "inner/layers/net.py": WIDE.format(module="layers.wide")}, "inner/layers/net.py")
+    assert (payload["models"][0]["inputs"]["x"][1], payload["problems"]) == ([2, 6], [])
+
+
 def test_a_script_in_a_package_finds_its_neighbours_and_a_slip_in_their_names_is_an_error(tmp_path):
     files = {"kit/__init__.py": "", "kit/near_two.py": "def load_all():\n    return 4\n\n\ndef save():\n    pass\n"}
     use = "import near_two\n\nnear_two.load_all(), near_two.save\n"

@@ -185,6 +185,15 @@ PLAUSIBLE = {
         "x = x.reshape(b, c * 4, h // 2, w // 2)\nself.seen.copy_(x.mean((0, 2, 3)))\nreturn self.conv(x[:, :6])",
         "x: f32[B=2, 3, H=32, W=32]",
     ),
+    "keys of which nothing is read": (
+        "self.scale, self.layer = 0.5, nn.Linear(3, 5)",
+        "queries, keys, values, attn_mask",
+        "b, l, h, e = queries.shape\n_, s, _, d = values.shape\n"
+        "x = queries.reshape(b, l, -1) if l == s else torch.cat([queries, queries], 1)\n"
+        "return x.sum() + keys.sum() + values.sum()",
+        "queries: f32[B=2, T=16, 64, 64]; keys: f32[B, T, 64, 64]; values: f32[B, T, 64, 64]; "
+        "attn_mask: bool[B, T] ones",
+    ),
     "an image of which only the sides reach a layer": (
         "self.rows, self.columns = nn.Embedding(50, 8), nn.Embedding(50, 8)",
         "x",

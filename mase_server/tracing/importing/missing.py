@@ -122,11 +122,12 @@ class MissingImports:
         if not namesakes:
             return
         spec = PathFinder.find_spec(top, [each for each in sys.path if each not in namesakes])
-        if spec is None or spec.loader is None:
+        if spec is None:
             raise ModuleNotFoundError(f"No module named {top!r}", name=top)
         sys.modules[top] = module = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            if spec.loader is not None:  # a folder without an `__init__.py` has none
+                spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[top]
             raise

@@ -117,12 +117,31 @@ def _list_choices(model: nn.Module, name: str) -> list[Choice]:
     if parameter.kind is parameter.VAR_POSITIONAL:
         return _any_number(model, name)
     annotation = _resolve_annotation(model, parameter)
-    found = _of_type(model, name, annotation) or _of_kind(model, name)
+    found = _of_type(model, name, annotation) or [*_list_like_queries(model, name), *_of_kind(model, name)]
     if parameter.kind is parameter.VAR_KEYWORD:
         return [each for each in found if isinstance(each.spec, MapSpec)] or [Choice(MapSpec(()), "nothing")]
     if _may_be_none(annotation) and parameter.default is parameter.empty:
         found = [*found[:3], Choice(ConstantSpec(None), f"no {name}"), *found[3:]]
     return found
+
+
+#: Names of what attention looks up, and of what it looks for.
+_ATTENDED = re.compile(r"(k|v|keys?|vals?|values?)(?=_|$)")
+_ATTENDING = re.compile(r"(q|query|queries)(?=_|$)")
+
+
+def _find_queries(model: nn.Module, name: str) -> str | None:
+    """The queries beside keys or values of this name; None if there are none."""
+    names = inspect.signature(model.forward).parameters if _ATTENDED.match(name.lower()) else ()
+    return next((each for each in names if _ATTENDING.match(each.lower())), None)
+
+
+def _list_like_queries(model: nn.Module, name: str) -> list[Choice]:
+    """Keys and values that no layer is given at once are like the queries."""
+    queries = _find_queries(model, name)
+    if queries is None or first_use(model, Wanted(name)) is not None:
+        return []
+    return [replace(each, why="like the queries") for each in choices_of(model, queries)[:1]]
 
 
 def _resolve_annotation(model: nn.Module, parameter: inspect.Parameter) -> Any:

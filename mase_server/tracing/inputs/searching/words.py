@@ -324,7 +324,7 @@ def _fits_kind(told: Told, spec: TensorSpec) -> bool:
 
 def _open_size(found: Dim | None, at: int, dims: Sequence[Dim | None]) -> Dim:
     """A size that the words leave open: as another candidate has it, else the usual number of channels or features."""
-    of_image = found in ("H", "W") and len(dims) < 4  # a side is no number of features
+    of_image = found in ("H", "W") and (len(dims) < 4 or "T" in dims)  # a side is no number of features
     if isinstance(found, int) or (found is not None and found not in dims and not of_image):
         return found
     is_channel = at == 1 and tuple(dims[-2:]) == ("H", "W")
