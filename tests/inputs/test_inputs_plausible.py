@@ -185,6 +185,17 @@ PLAUSIBLE = {
         "x = x.reshape(b, c * 4, h // 2, w // 2)\nself.seen.copy_(x.mean((0, 2, 3)))\nreturn self.conv(x[:, :6])",
         "x: f32[B=2, 3, H=32, W=32]",
     ),
+    "scores of which the shape is compared with that of the classes": (
+        "self.squash, self.classes = nn.Sigmoid(), 4",
+        "input, target",
+        "hot = self.spread(target)\nif input.shape != hot.shape:\n    raise ValueError('not alike')\n"
+        "return (self.squash(input) * hot).sum((2, 3))\n\n"
+        "def spread(self, target):\n"
+        '    """:param target: indices of classes (N, H, W)"""\n'
+        "    size = list(target.size())\n    size.insert(1, self.classes)\n"
+        "    return torch.zeros(size).scatter_(1, target.unsqueeze(1).long(), 1)",
+        "input: f32[B=2, 4, H=32, W=32]; target: i64[B, H, W] < 4",
+    ),
     "keys of which nothing is read": (
         "self.scale, self.layer = 0.5, nn.Linear(3, 5)",
         "queries, keys, values, attn_mask",

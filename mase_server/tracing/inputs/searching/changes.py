@@ -16,6 +16,7 @@ from mase_server.tracing.inputs.searching.sizes import (
     TOLD_SIZES,
     TOLD_TARGETS,
     propose_agreements,
+    propose_alike,
     propose_joined,
     propose_partners,
     propose_shorter,
@@ -44,6 +45,7 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         return []
     rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
     proposed = itertools.chain(
+        propose_alike(failed),
         propose_partners(failed),
         propose_joined(failed),
         itertools.chain.from_iterable(row(failed, match) for row, match in rows),
@@ -70,6 +72,8 @@ def tells_ranks(failed: Failed) -> bool:
 
 def tells_shape(failed: Failed) -> bool:
     """Does a check of the forward's own say which shape it wants, or which of two sizes, or a loss that of targets?"""
+    if next(propose_alike(failed), None) is not None:
+        return True
     return any(re.search(pattern, failed.text) for pattern, _ in TOLD_TARGETS) or (
         is_check(failed.error) and any(re.search(pattern, failed.text) for pattern, _ in (*TOLD_RANKS, *TOLD_SIZES))
     )

@@ -30,6 +30,7 @@ from mase_server.tracing.inputs.searching.trees import (
     size_of,
 )
 from mase_server.tracing.inputs.spec import Inputs, TensorSpec
+from mase_server.tracing.models.clues import Step
 from mase_server.tracing.models.names import usual_inputs
 
 Changes = Iterator[Inputs]
@@ -125,6 +126,31 @@ def propose_partners(failed: Failed) -> Changes:
             yield put_member(failed.inputs, path, replace(spec, dims=lengths))
         elif spec.dims and isinstance(spec.dims[-1], int):
             yield put_member(failed.inputs, path, replace(spec, dims=(*lengths, spec.dims[-1])))
+
+
+def propose_alike(failed: Failed) -> Changes:
+    """An input takes the shape of the tensor with whose shape its own is compared where a check fails."""
+    pairs = ((step, node) for step in reversed(failed.clue.steps) for node in ast.walk(step.function))
+    for step, node in pairs if is_check(failed.error) else ():
+        if isinstance(node, ast.Compare) and len(node.comparators) == 1:
+            one, other = (_find_measured(step, side) for side in (node.left, node.comparators[0]))
+            if one is None or other is None or one.shape == other.shape:
+                continue
+            for tensor, shape in ((one, other.shape), (other, one.shape)):
+                path = failed.place(tensor) or _find_input_of_shape(failed, tensor)
+                spec = failed.specs.get(path or ())
+                if path is not None and isinstance(spec, TensorSpec):
+                    dims = name_sizes(failed.inputs, tuple(shape))
+                    yield put_member(failed.inputs, path, replace(spec, dims=dims))
+
+
+def _find_measured(step: Step, node: ast.expr) -> torch.Tensor | None:
+    """The tensor of which an expression is the shape."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=held, attr="size"), args=[]) | ast.Attribute(value=held, attr="shape"):
+            value = step.value(held)
+            return value if isinstance(value, torch.Tensor) else None
+    return None
 
 
 def propose_shorter(failed: Failed) -> Changes:
