@@ -224,6 +224,12 @@ PLAUSIBLE = {
         "return self.layer(x)",
         "x: f32[B=2, 3, H=32, W=32]; style_vec: f32[B, 64]",
     ),
+    "vectors of tokens that no layer is given": (
+        "self.rate = 0.5",
+        "memory, style",
+        "return memory.mean() * self.rate + style.mean()",
+        "memory: f32[B=2, T=16, 64]; style: f32[B, 64]",
+    ),
     "masks of the ends of episodes": (
         "self.layer, self.cell = nn.Linear(6, 8), nn.GRUCell(8, 8)",
         "inputs, rnn_hxs, masks",

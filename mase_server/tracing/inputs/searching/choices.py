@@ -227,7 +227,7 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
     if listed := _read_alone(model, name):
         return [*listed, *leaf_choices(model, name, Wanted(name))]
     if (count := _count_listed_tensors(model, name)) > 0:
-        wanted = Wanted(name, 0) if reads_members(model, name) else Wanted(name)
+        wanted = Wanted(name, 0) if _read_numbers(model, name) else Wanted(name)
         lists = [
             Choice(SequenceSpec((choice.spec,) * length, is_list=True), f"a list, {choice.why}")
             for length, choice in itertools.product((count, 1, 4), leaf_choices(model, name, wanted)[:6])
@@ -562,13 +562,3 @@ def _get_start(rest: ast.expr) -> int | None:
         case ast.Slice(lower=ast.Constant(value=int(first)), upper=None, step=None) if 0 <= first <= MAX_SKIPPED:
             return first
     return None
-
-
-def reads_members(model: nn.Module, name: str) -> bool:
-    """Does forward read members of a parameter by a number (`features[0]`)?"""
-    source = Source.of(model, model.forward)
-    reads = (node for node in in_order(source.node) if isinstance(node, ast.Subscript)) if source else ()
-    return any(
-        isinstance(node.value, ast.Name) and node.value.id == name and isinstance(node.slice, ast.Constant)
-        for node in reads
-    )

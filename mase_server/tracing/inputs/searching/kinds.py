@@ -342,14 +342,10 @@ def _drop_dimensions(failed: Failed, match: Match) -> Iterator[Inputs]:
 def level_ranks(failed: Failed) -> Iterator[Inputs]:
     """Tensors that are broadcast together get the same number of dimensions."""
     if OPERANDS.get(failed.trail.name) is compare_elementwise:
-        yield from _of_as_many(failed)
+        yield from _as_the_others(failed)
 
 
-def _as_the_others(failed: Failed, match: Match) -> Iterator[Inputs]:
-    yield from _of_as_many(failed)
-
-
-def _of_as_many(failed: Failed) -> Iterator[Inputs]:
+def _as_the_others(failed: Failed, match: Match | None = None) -> Iterator[Inputs]:
     """Tensors that are joined or indexed get the same number of dimensions: their sources get more or fewer."""
     met = list(list_operands(failed.trail))
     for one, other in ((one, other) for one in met for other in met if one.dim() != other.dim()):

@@ -38,7 +38,7 @@ _HEADS = re.compile(
     r"\.(?:transpose\(\s*1\s*,\s*2\s*\)|permute\(\s*(?:0\s*,\s*2\s*,\s*1\s*,\s*3|2\s*,\s*0\s*,\s*3\s*,\s*1\s*,\s*4))"
 )
 #: Names of one vector for each sample, beside the tokens of a model.
-_VECTOR = re.compile(
+VECTOR = re.compile(
     r"^(c|y|z|t|w|s|v|g|vec|temb?|t_?emb|time_?emb\w*|cond\w*|style\w*|latents?|pooled\w*|global\w*|emb)$"
 )
 _AUDIO = re.compile(r"^(\w+_)?(wavs?|waveforms?|audios?|audio_data|speech|mix|mixture)\d?$")
@@ -235,7 +235,7 @@ def splits_heads(model: nn.Module) -> bool:
 def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Candidates for a parameter, those first that its source could read."""
     seen = read_source(model, name)
-    tokens = splits_heads(model) and not _VECTOR.match(name.lower())
+    tokens = splits_heads(model) and not VECTOR.match(name.lower())
     more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
     ordered = sorted(
         specs,
@@ -293,7 +293,7 @@ def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> 
     if name in inspect.signature(model.forward).parameters:
         if not read_source(model, name).fits(spec):
             yield "a rank that the source does not read"
-        if _is_rows(spec) and splits_heads(model) and not _VECTOR.match(name.lower()):
+        if _is_rows(spec) and splits_heads(model) and not VECTOR.match(name.lower()):
             yield "rows where heads are split"
     told = read_told(model, name)
     if told is not None and len(told.sizes) != len(dims):

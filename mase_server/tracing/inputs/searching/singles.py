@@ -13,7 +13,7 @@ from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING, hidden_states, list_candidates
 from mase_server.tracing.inputs.searching.forward import Source, Use, Wanted, first_use
-from mase_server.tracing.inputs.searching.plausible import order_by_source, read_told
+from mase_server.tracing.inputs.searching.plausible import VECTOR, order_by_source, read_told
 from mase_server.tracing.inputs.searching.words import apply_words
 from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of, list_required_parameters
@@ -68,8 +68,9 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     found = mixed or [
         *_list_parameter_choices(model), *_list_similar_choices(model, name, others), *list_any_choices(),
     ]  # fmt: skip
-    if not mixed and _VECTOR.search(name.lower()):
-        found.sort(key=lambda choice: not (isinstance(choice.spec, TensorSpec) and len(choice.spec.dims) == 2))
+    rank = 2 if VECTOR.match(name.lower()) else 3 if _SEQUENCE.match(name.lower()) else 0
+    if not mixed and rank:
+        found.sort(key=lambda choice: not (isinstance(choice.spec, TensorSpec) and len(choice.spec.dims) == rank))
     found = _order_by_source(model, wanted, _drop_duplicates(found))
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
 
@@ -96,6 +97,11 @@ def _of_one_channel(choices: list[Choice]) -> list[Choice]:
     ]
 
 
+#: Names of vectors for each token.
+_SEQUENCE = re.compile(
+    r"^(hidden\w*|memory|context|(query|key|value|token|word|node)s?(_(emb\w*|feat\w*|states?))?|queries|seq(uence)?s?"
+    r"|(enc|dec)(oder)?_\w+)$"
+)
 #: Names of the states that a policy keeps over the steps of several episodes.
 _KEPT_STATE = re.compile(r"^rnn_(hxs?|states?|hidden)|^(hxs|hidden_states)$")
 #: Names of a constructor's number of channels of the input.
@@ -199,10 +205,6 @@ def _drop_added(specs: list[TensorSpec], added: tuple[int, ...]) -> list[TensorS
         fit = [spec for spec in specs if -len(spec.dims) <= at < len(spec.dims) and spec.dims[at] == 1]
         specs = [replace(s, dims=tuple(dim for i, dim in enumerate(s.dims) if i != at % len(s.dims))) for s in fit]
     return specs
-
-
-#: Names of one vector for each sample.
-_VECTOR = re.compile(r"(^|_)(vec(tor)?s?|temb?|cond|style|latents?|pooled|z|emb(edding)?s?)$")
 
 
 def list_any_choices() -> list[Choice]:
