@@ -230,6 +230,19 @@ PLAUSIBLE = {
         "return memory.mean() * self.rate + style.mean()",
         "memory: f32[B=2, T=16, 64]; style: f32[B, 64]",
     ),
+    "a batch that the model keeps": (
+        "self.rnn, self.out, self.batch_size = nn.LSTM(6, 8, batch_first=True), nn.Linear(8, 4), 20",
+        "x",
+        "h = torch.zeros(1, self.batch_size, 8)\ny, _ = self.rnn(x, (h, h))\n"
+        "return self.out(y[:, -1]).view(self.batch_size, 1, 2, 2)",
+        "x: f32[B=20, T=16, 6]",
+    ),
+    "what a loss is given beside its predictions": (
+        "self.scale = 0.5",
+        "preds, *args",
+        "joints, shown = args[0], args[1]\nreturn (self.scale * (preds - joints) ** 2 * shown).sum()",
+        "preds: f32[B=2, 10]; args: (f32[B, 10], f32[B, 10])",
+    ),
     "masks of the ends of episodes": (
         "self.layer, self.cell = nn.Linear(6, 8), nn.GRUCell(8, 8)",
         "inputs, rnn_hxs, masks",

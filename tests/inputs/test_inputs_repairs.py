@@ -276,6 +276,29 @@ class Wrapper(nn.Module):
     assert not any(parameter.is_meta for parameter in wrapper.construct().parameters())
 
 
+def test_a_list_of_modules_may_be_asked_for_where_one_is_guessed(workspace):
+    text = f"""{HEAD}class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.width = encoder, encoder.layer.in_channels
+        assert isinstance(encoder, (list, tuple))
+
+    def forward(self, x):
+        return self.encoder(x)
+"""
+    found = looked_at(workspace, text)
+    assert {"Encoder"} <= {each.name for each in found if isinstance(each, Found)}
+
+
 def test_a_constructor_that_nothing_satisfies_ends_soon_with_its_problem(workspace):
     init = """
         def __init__(self, width):

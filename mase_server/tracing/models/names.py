@@ -26,7 +26,7 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"^(n_?|num_?)?(class(es)?|labels?|outputs?)$|n(um)?_?class(es)?|out(put)?_?(dim|size)", 10),
     (r"vocab|num_?(tokens|embeddings|words|items|users)|n_?(tokens|items|users)|ntoken", 1000),
     (r"(block|context|max|seq).*(size|len|length|pos)|max_?(seq|pos|len)|positions|seq_?len|block_size|window", 64),
-    (r"in_?(channels?|chans?|ch|c)$|^channels?$|n_?channels|img_?channels|image_?channels|^nc$", 3),
+    (r"in_?(channels?|chans?|ch|c)$|^channels?$|n(um)?_?channels|img_?channels|image_?channels|^nc$", 3),
     (r"out_?(channels?|chans?|ch|c)$|planes|base|n_?filters?|^ngf|^ndf|growth", 16),
     (r"(num|n)_?(q_|query_)?heads?$|^heads?$|nhead|attention_heads", 4),
     (r"kv_?heads?", 2),

@@ -226,8 +226,9 @@ def _guess_lengths(clue: Clue) -> list[int]:
 
 def _list_of(name: str, value: Any, length: int) -> tuple[Any, ...]:
     """So many values around one: counts of layers stay small, widths grow."""
-    if value in (None, False) or isinstance(value, bool):
-        value = usual_argument(name) or 16
+    if not _is_number(value) or not value:
+        usual = usual_argument(name)
+        value = usual if _is_whole(usual) else 16
     return tuple(value * (2**index if value >= 16 else 1) for index in range(length))
 
 

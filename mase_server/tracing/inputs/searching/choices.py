@@ -96,6 +96,9 @@ def _list_needed_parameters(model: nn.Module, more: Set[str] = frozenset()) -> l
     parameters = list(inspect.signature(model.forward).parameters.values())
     plain = [each for each in parameters if each.kind not in variable]
     required = [each for each in plain if each.default is each.empty or each.name in more]
+    # What is read of `*args` by number is given too.
+    required += [each for each in parameters if required and each.kind is each.VAR_POSITIONAL
+                 and members_of(model, each.name)]  # fmt: skip
     # A forward whose inputs are all optional still wants its first one.
     return required or [each for each in plain if each.name not in LABEL_NAMES][:1] or parameters[:1]
 
@@ -402,13 +405,15 @@ def halve_scales(specs: Sequence[Spec]) -> tuple[Spec, ...]:
 
 
 def _any_number(model: nn.Module, name: str) -> list[Choice]:
-    """`*inputs`: as many as are unpacked or read by index, else two, then one."""
+    """`*inputs`: as many as are unpacked or read by index, else two, then one; like the first parameter, if any."""
+    before = [each for each in inspect.signature(model.forward).parameters if each != name][:1]
+    others = Inputs({each: choices_of(model, each)[0].spec for each in before}) if before else None
     counts = dict.fromkeys([parts_of(model, name) or members_of(model, name) or 2, 1, 3])
     return [
         Choice(SequenceSpec(_list_specs(row)), _join_reasons(row))
         for count in counts
         for row in _combine_parts(
-            [leaf_choices(model, f"{name}{index}", Wanted(name, index)) for index in range(count)]
+            [leaf_choices(model, f"{name}{index}", Wanted(name, index), others) for index in range(count)]
         )[:4]
     ]
 

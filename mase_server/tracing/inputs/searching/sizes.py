@@ -303,8 +303,11 @@ def _propose_two_sizes(failed: Failed, match: Match) -> Changes:
 
 
 def _propose_told_shapes(failed: Failed, match: Match) -> Changes:
-    """Two shapes of a message: the input has the second and should have the first."""
+    """Two shapes of a message: the input has the second and should have the first, or the batch is that of a state."""
     wanted, had = ([int(size) for size in re.findall(r"\d+", group)] for group in match.groups()[:2])
+    batch = failed.inputs.sizes.get("B")
+    for kept in [kept for given, kept in zip(wanted, had, strict=False) if given == batch != kept]:
+        yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, "B": kept})
     for path, spec in iterate_tensor_specs(failed.inputs):
         if list(shape_of(failed.inputs, spec)) == had:
             yield put_member(
