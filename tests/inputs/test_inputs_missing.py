@@ -579,7 +579,8 @@ def test_a_package_that_is_installed_is_found_behind_what_has_its_name_in_the_pa
 
 def test_a_folder_of_the_inner_project_is_found_behind_that_of_the_outer_one(tmp_path):
     files = {"layers/other.py": "a = 1\n", "inner/layers/wide.py": "WIDTH = 6\n"}
-    payload = traced(tmp_path, {**files, "inner/layers/net.py": WIDE.format(module="layers.wide")}, "inner/layers/net.py")
+    net = {"inner/layers/net.py": WIDE.format(module="layers.wide")}
+    payload = traced(tmp_path, {**files, **net}, "inner/layers/net.py")
     assert (payload["models"][0]["inputs"]["x"][1], payload["problems"]) == ([2, 6], [])
 
 

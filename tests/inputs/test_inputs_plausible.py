@@ -215,7 +215,8 @@ PLAUSIBLE = {
     "any number of dimensions before the time": (
         "self.rate = 0.5",
         "input",
-        '"""Shape:\n    - Input: `(*, T)`\n    - Output: `(F, *, T)`\n"""\nreturn input[..., 1:] - self.rate * input[..., :-1]',
+        '"""Shape:\n    - Input: `(*, T)`\n    - Output: `(F, *, T)`\n"""\n'
+        "return input[..., 1:] - self.rate * input[..., :-1]",
         "input: f32[B=2, T=16]",
     ),
     "a vector that nothing reads": (

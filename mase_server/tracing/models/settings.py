@@ -78,7 +78,7 @@ class Settings:
         if not isinstance(value, str) or (match := re.fullmatch(r"\$\{([\w.]+)\}", value)) is None:
             return value
         found = self.find_entry(match[1].split("."))
-        return "???" if found is None or isinstance(found, str) and "$" in found else found
+        return "???" if found is None or (isinstance(found, str) and "$" in found) else found
 
     def find_entry(self, path: Sequence[str]) -> Any:
         """The value at a path of names in the first mapping that has it; None if none does."""

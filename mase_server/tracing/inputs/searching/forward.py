@@ -345,10 +345,10 @@ class _Follower:
         return None
 
     def _flattens(self, node: ast.AST) -> bool:
-        """`x.view(len(x), -1)`, `torch.flatten(x, 1)`"""
+        """`x.view(len(x), -1)`, `torch.flatten(x, 1)`; a view of more dimensions flattens nothing."""
         match node:
-            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING and len(args) < 4:
-                return self._is_wanted(value) or any(map(self._is_wanted, args[:1]))
+            case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING:
+                return len(args) < 4 and (self._is_wanted(value) or any(map(self._is_wanted, args[:1])))
         return False
 
     def _find_added(self, node: ast.AST) -> int | None:
