@@ -52,6 +52,13 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Conv2d(3, sum(size for name, size in shapes.items() if name), 3)
     """,
+    "a list that others are added to": """
+        def __init__(self, hidden):
+            super().__init__()
+            sizes = [3] + hidden + [5]
+            pairs = zip(sizes, sizes[1:])
+            self.layer = nn.Sequential(*(nn.Conv2d(one, other, 3) for one, other in pairs))
+    """,
     "a width that its heads divide": """
         def __init__(self, planes, splits=5):
             super().__init__()

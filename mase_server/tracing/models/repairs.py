@@ -208,12 +208,13 @@ def _propose_dropped(clue: Clue, match: re.Match[str]) -> Changes:
 
 def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
     """A list instead of a number: all similar arguments at once, then one by one."""
+    kind = list if "concatenate list" in clue.text else tuple
     scalars = [name for name in clue.culprits if _is_number(clue.arguments[name])][:MAX_CULPRITS]
     for name in scalars:
         if _SIDES.search(name.lower()):
             yield from ({name: (clue.arguments[name],) * length} for length in (2, 3) if clue.arguments[name])
     for length, name in itertools.product(_guess_lengths(clue), scalars):
-        yield {name: _list_of(name, clue.arguments[name], length)}
+        yield {name: kind(_list_of(name, clue.arguments[name], length))}
 
 
 def _guess_lengths(clue: Clue) -> list[int]:
@@ -485,7 +486,8 @@ ROWS: tuple[Row, ...] = (
     (r"^AssertionError|^ValueError|divisible", _propose_divisible),
     (r"^AssertionError|^ValueError", _propose_equal),
     (
-        r"object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
+        r"can only concatenate list"
+        r"|object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
         r"|(?i:be an? (tuple|list|sequence)|be (tuples?|lists?)\b)",
         _propose_sequences,
     ),
