@@ -16,7 +16,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -43,8 +43,12 @@ from mase_server.reading import is_file, is_folder, path_exists
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
-    from mase_server.dependencies import Dependency
+    from mase_server.cli.kept import KeptReports
+    from mase_server.cli.reports import Talk
+    from mase_server.daemon.daemon import Daemon
     from mase_server.protocol.answers import Compiled
+
+    _Views = list[tuple[str, Compiled]]
 
 
 #: How often fixes are applied: one fix may uncover the next error.
@@ -171,29 +175,32 @@ class _Run:
     known: Counter[ProblemKey]
     compiles: bool = False
     exports: bool = False
+    #: What PyTorch's compilers found, by file.
+    compiled: dict[str, list[Problem]] = field(default_factory=dict)
 
     def check(self, files: Files) -> Checked:
         """Trace the files, or take what is known of them."""
         with _checking_progress(len(files.models)) as advance:
             reports = dict(self._gather_reports(files.models, advance))
         ordered = in_order(files.models, reports)
-        compiled = [found for each in ordered if self.compiles and each.models for found in self._compile(each)]
+        compiled = [found for each in ordered for found in self.compiled.get(each.path, ())]
         return Checked(ordered, len(files.others), _repository_root(), self.known, compiled)
 
-    def _compile(self, report: Report) -> Iterator[Problem]:
-        """The findings of PyTorch's compilers in a file; standard error names the views that they refused."""
-        from mase_server.cli.graphing import View, request_compiled
-        from mase_server.cli.session import Refused, Subject, ask_daemon
+    async def compile(self, report: Report, ask: Callable[[Talk[_Views]], Awaitable[_Views]]) -> None:
+        """Keep what PyTorch's compilers find in a traced file; standard error names the views that they refuse.
 
-        subject = Subject(Path(report.path), (), self.python, self.daemon)
-        for view in (View.DYNAMO, View.EXPORT) if self.exports else (View.DYNAMO,):
+        ask: answers questions about its trace.
+        """
+        from mase_server.cli.graphing import View, request_compiled
+        from mase_server.cli.session import Refused
+
+        found = self.compiled[report.path] = []
+        for view in (View.DYNAMO, View.EXPORT)[: self.compiles + self.exports] if report.models else ():
             try:
-                found = ask_daemon(subject, lambda path, view=view: request_compiled(path, None, view))  # type: ignore[misc]
+                for title, told in await ask(request_compiled(report.path, None, view)):
+                    found += _list_compiled_problems(report, title, told)
             except Refused as error:
                 say(f"{from_here(report.path)}: not compiled: {error}", error=True)
-                continue
-            for title, told in found:
-                yield from _list_compiled_problems(report, title, told)
 
     def choose_changed(self, files: Iterable[Path], changed: Set[str]) -> list[Path]:
         """The files that changed, and those of which an earlier check knows that they read one that did."""
@@ -207,45 +214,54 @@ class _Run:
 
         done = set()
         for file, report in attached.stream_reports(files) if self.daemon and self.python is None else ():
+            if self.compiles:
+                asyncio.run(self.compile(report, partial(_ask_running_daemon, file)))
             done.add(file)
             advance(report.file)
             yield file, report
         missing = [file for file in files if file not in done]
-        keep = None
+        kept = None
         if self.cache and missing:
             from mase_server.cli.kept import KeptReports
 
             kept = KeptReports(self.python)
-            keep = kept.keep
-            for file in list(missing):
+            for file in () if self.compiles else list(missing):
                 if (found := kept.find(file)) is not None:
                     missing.remove(file)
                     advance(found.file)
                     yield file, found
         if missing:
-            yield from asyncio.run(_trace_missing(tuple(missing), self.python, advance, keep)).items()
+            yield from asyncio.run(self._trace_missing(tuple(missing), advance, kept)).items()
+
+    async def _trace_missing(
+        self, files: tuple[Path, ...], advance: Callable[[str], None], kept: KeptReports | None
+    ) -> dict[Path, Report]:
+        from mase_server.cli.attached import print_note
+        from mase_server.cli.session import Wanted, ask_own_daemon, trace_each
+        from mase_server.daemon.environment import find_broken_venv
+
+        for broken in sorted(
+            {broken for file in files if not self.python and (broken := find_broken_venv(canonical_path(file)))}
+        ):
+            print_note(broken)
+
+        async def follow(daemon: Daemon, report: Report) -> None:
+            if kept is not None and (tracked := daemon.file(report.path)) is not None:
+                kept.keep(report, tracked.freshness.dependencies)
+            if self.compiles:
+                await self.compile(report, partial(ask_own_daemon, daemon))
+
+        found = {}
+        async for report in trace_each(Wanted(files, python=self.python), follow):
+            advance(report.file)
+            found[Path(report.file)] = report
+        return found
 
 
-async def _trace_missing(
-    files: tuple[Path, ...],
-    python: str | None,
-    advance: Callable[[str], None],
-    keep: Callable[[Report, list[Dependency]], None] | None,
-) -> dict[Path, Report]:
-    from mase_server.cli.attached import print_note
-    from mase_server.cli.session import Wanted, trace_each
-    from mase_server.daemon.environment import find_broken_venv
+async def _ask_running_daemon(file: Path, talk: Talk[_Views]) -> _Views:
+    from mase_server.cli.session import Subject, ask_daemon
 
-    for broken in sorted(
-        {broken for file in files if not python and (broken := find_broken_venv(canonical_path(file)))}
-    ):
-        print_note(broken)
-    found = {}
-    wanted = Wanted(files, python=python)
-    async for report in trace_each(wanted) if keep is None else trace_each(wanted, keep):
-        advance(report.file)
-        found[Path(report.file)] = report
-    return found
+    return await asyncio.to_thread(ask_daemon, Subject(file), lambda path: talk)
 
 
 def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from mase_server.daemon.environment import project_of as project_of
 from mase_server.daemon.status import FolderSettings, Listener, Status
 from mase_server.daemon.store import GraphSnapshot
 from mase_server.daemon.unsaved import EDITOR
-from mase_server.dependencies import Dependency
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.private import cache_dir, state_dir
@@ -64,12 +63,10 @@ async def trace_files(wanted: Wanted, everything: bool = False) -> list[Report]:
         return [await report_once_traced(daemon, file, everything) for file in wanted.files]
 
 
-async def trace_each(
-    wanted: Wanted, keep: Callable[[Report, list[Dependency]], None] = lambda report, dependencies: None
-) -> AsyncIterator[Report]:
+async def trace_each(wanted: Wanted, follow: Callable[[Daemon, Report], Awaitable[None]]) -> AsyncIterator[Report]:
     """The reports of many files, each as soon as it is available; few run at once, so that few processes are alive.
 
-    keep: is given each report with what its trace depends on.
+    follow: is given each report while its trace is there.
     """
     turns = asyncio.Semaphore(os.cpu_count() or 1)
     async with daemon_for(replace(wanted, files=()), Listener()) as daemon:
@@ -79,8 +76,7 @@ async def trace_each(
                 daemon.opened(canonical_path(file))
                 try:
                     report = await report_once_traced(daemon, file)
-                    if (tracked := daemon.file(canonical_path(file))) is not None:
-                        keep(report, tracked.freshness.dependencies)
+                    await follow(daemon, report)
                     return report
                 finally:
                     daemon.closed(canonical_path(file))
@@ -214,7 +210,7 @@ def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = la
                 return _ask_running_daemon(registration, subject, talk)
         except Detached as error:
             print_note(f"{error}; traced without it")
-    return asyncio.run(_ask_own_daemon(subject, talk, tell))
+    return asyncio.run(_trace_and_ask(subject, talk, tell))
 
 
 def _ask_running_daemon(registration: Registration, subject: Subject, talk: Callable[[str], Talk[T]]) -> T:
@@ -233,17 +229,23 @@ def _call_with_timeout(client: Client, method: str, params: Params) -> Answer:
     return client.call(method, params, timeout=_LONG if method in _SLOW else None)
 
 
-async def _ask_own_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell) -> T:
+async def _trace_and_ask(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell) -> T:
     from mase_server.cli.applying import Reporter
-    from mase_server.daemon.pipelines import PassError
 
     wanted = Wanted((subject.file,), subject.model, subject.inputs, subject.python, subject.set)
     async with daemon_for(wanted, Reporter(tell)) as daemon:
         await daemon.wait(subject.path)
-        try:
-            return await answer_talk(daemon, talk(subject.path))
-        except (ValueError, PassError) as error:
-            raise Refused(error) from error
+        return await ask_own_daemon(daemon, talk(subject.path))
+
+
+async def ask_own_daemon(daemon: Daemon, talk: Talk[T]) -> T:
+    """The result of a sequence of queries about a traced file; Refused."""
+    from mase_server.daemon.pipelines import PassError
+
+    try:
+        return await answer_talk(daemon, talk)
+    except (ValueError, PassError) as error:
+        raise Refused(error) from error
 
 
 # Let the running daemon of a workspace answer in place of a new one, if it can.

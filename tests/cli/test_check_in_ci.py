@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from mase_server.cli import session
+from mase_server.daemon.supervisor import TraceWorker
 from tests.cli.conftest import BROKEN, NET
 
 #: Imports a module that may be made later.
@@ -158,3 +159,18 @@ def test_known_problems_are_left_out(project):
     assert project("--baseline", "known.json").returncode == 1
     known.write_text("{}")
     assert project("--baseline", "known.json").returncode == 2
+
+
+def test_what_compilers_find_is_asked_of_the_trace_that_was_checked(project, monkeypatch):
+    text = (project.folder / "net.py").read_text()
+    (project.folder / "net.py").write_text(text.replace("pair =", "print('here')\n        pair ="))
+    traced, trace = [], TraceWorker.trace
+
+    def count(worker):
+        traced.append(worker.request.path)
+        return trace(worker)
+
+    monkeypatch.setattr(TraceWorker, "trace", count)
+    done = project("net.py", "--fail-on", "breaks", "--fail-on", "export")
+    assert (done.returncode, "graph-break" in done.stdout) == (1, True)
+    assert traced == [str(project.folder / "net.py")]
