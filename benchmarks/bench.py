@@ -50,6 +50,7 @@ HARDWARE = ("verilator", "yosys")
 BENCHMARKS: Mapping[str, Benchmark] = {
     "startup": Benchmark(("startup.py",), 0.5),
     "latency": Benchmark(("latency.py",), 2),
+    "compiled": Benchmark(("compiled.py",), 4),
     "live": Benchmark(("live.py",), 1),
     "big": Benchmark(("big.py",), 1),
     "passes_editor": Benchmark(("passes_editor.py",), 1),
