@@ -139,8 +139,10 @@ class View(StrEnum):
     BREAKS = "breaks"
     DYNAMO = "dynamo"
     ATEN = "aten"
+    JOINT = "joint"
     INDUCTOR = "inductor"
     EXPORT = "export"
+    ONNX = "onnx"
 
 
 def compile_model(
@@ -198,7 +200,7 @@ def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tupl
 def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
     graphs, breaks = format_count(told["graphs"], "graph"), format_count(len(told["breaks"]), "break")
     head = f"{graphs}, {format_count(told['operations'], 'operation')}"
-    if view is not View.EXPORT:
+    if view not in (View.EXPORT, View.ONNX):
         times = format_count(len(told["recompiles"]), "time")
         head += f", {breaks}" + (f", compiled again {times} at other sizes" if told["recompiles"] else "")
     yield Line(((f"{title}: {head}", "bold"),))

@@ -53,8 +53,9 @@ from mase_server.daemon.watch import Watcher
 from mase_server.dependencies import Dependency
 from mase_server.paths import canonical_path
 from mase_server.private import describe_os_error
+from mase_server.protocol import answers
 from mase_server.protocol.answers.files import Counted
-from mase_server.protocol.request import TraceOptions
+from mase_server.protocol.request import VIEWS, TraceOptions
 from mase_server.protocol.snapshot import Problem
 from mase_server.system import own_job
 from mase_server.telemetry.metrics import Metrics
@@ -65,6 +66,8 @@ __all__ = ["Daemon", "FolderSettings", "Listener", "Status", "TraceOptions"]
 _log = logging.getLogger(__name__)
 _CLOSED_CHILDREN = 8
 _MEMORY_LOW = 0.1
+#: Maximum number of kept results of compilers.
+_MOST_COMPILED = 64
 #: Maximum number of paths that one line names.
 _TOLD = 3
 #: Seconds after a trace during which changes that the traced program made itself can still be reported.
@@ -124,6 +127,7 @@ class Daemon:
             picked=PickedSets(state_dir),
             unsaved=self._unsaved,
         )
+        self._compiled: dict[tuple[Any, ...], answers.Compiled] = {}
         self._watcher: Watcher | None = None
         self._closing = False
 
@@ -360,6 +364,32 @@ class Daemon:
             return Trial(None, (Problem(path, 1, 0, 2, 0, "error", "untrusted", UNTRUSTED),))
         return await run_trial(self._services, tracked, options)
 
+    async def compile(self, path: str, title: str | None, view: str, further: bool) -> answers.Compiled:
+        """What a compiler makes of a model, without passes; kept for the same texts and inputs."""
+        title = self.passes.title(path, title)
+        imported = list(VIEWS[view])
+
+        async def ask() -> answers.Compiled:
+            made: answers.Compiled = await self.passes.written(
+                "compiled", path, title, True, view, further=further,
+                on_event=lambda message: imported.extend(message.get("modules", ())),
+            )  # fmt: skip
+            self._services.pool.used(path, imported)
+            return made
+
+        snapshot, tracked = self.store.snapshot(path), self._tracked.get(path)
+        if snapshot is None or tracked is None:
+            return await ask()
+        record = repr(snapshot.payload["models"][snapshot.titles.index(title)])
+        looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
+        key = (path, tracked.interpreter, snapshot.sha256, looked_at, record, view, further)
+        if key not in self._compiled:
+            made = await ask()
+            if self.store.snapshot(path) is not snapshot:
+                return made
+            self._compiled = {**dict([*self._compiled.items()][1 - _MOST_COMPILED :]), key: made}
+        return self._compiled[key]
+
     def cancel(self, path: str) -> None:
         """Stop the running trace of `path`, if there is one; its next save or `retrace` starts another."""
         tracked = self._tracked.get(path)
@@ -550,6 +580,7 @@ class Daemon:
                 self._retire_worker(tracked.worker)
                 tracked.worker = None
         await self._services.pool.restart(folder)
+        self._compiled.clear()
         for tracked in again:
             self._request_generation(tracked, force=True)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mase_server.daemon.changes import Changes, Host, Model, gone_text
-from mase_server.daemon.channel import CallFailed, WorkerGone
+from mase_server.daemon.channel import CallFailed, OnEvent, WorkerGone
 from mase_server.daemon.graph_snapshot import GraphSnapshot, Transform
 from mase_server.daemon.pipelines import PassError, Pipeline, Steps, models_of
 from mase_server.daemon.slots import end_tasks
@@ -160,7 +160,14 @@ class Passes:
         return str((await self.written("code", path, title, original))["text"])
 
     async def written(
-        self, method: str, path: str, title: str | None, original: bool = False, name: str = "", **more: Any
+        self,
+        method: str,
+        path: str,
+        title: str | None,
+        original: bool = False,
+        name: str = "",
+        on_event: OnEvent | None = None,
+        **more: Any,
     ) -> Any:
         """Ask a child to write out the graph of a model, with its passes applied or as it was traced (`original`).
 
@@ -173,7 +180,7 @@ class Passes:
         steps = [] if original else [step.to_wire() for step in self.steps(path, model.title)]
         params = {"model": model.title, "steps": steps, "original": original, "name": name, **more}
         try:
-            return await worker.call(method, params)
+            return await worker.call(method, params, on_event)
         except CallFailed as error:
             raise PassError(error.kind, str(error)) from error
         except WorkerGone as error:

@@ -71,6 +71,11 @@ class Pool:
         if (seat := self._seat_of.get(path)) is not None:
             seat.learned(path, modules)
 
+    def used(self, path: str, modules: Iterable[str]) -> None:
+        """A call about the file `path` imported these modules: preload them from now on, after all others."""
+        if (seat := self._seat_of.get(path)) is not None:
+            seat.used(modules)
+
     async def restart(self, folder: str | None = None) -> None:
         """End the launchers of `folder`, or all, with their children; the next child starts anew."""
         seats = [seat for key, seat in self._seats.items() if folder in (None, key[0])]
@@ -133,6 +138,15 @@ class _Seat:
         if self._learned is None:
             return
         self._learned.learn(path, modules)
+        self._replace_soon()
+
+    def used(self, modules: Iterable[str]) -> None:
+        """Preload these modules as long as this server runs."""
+        if self._learned is not None:
+            self._learned.used.update(dict.fromkeys(modules))
+            self._replace_soon()
+
+    def _replace_soon(self) -> None:
         busy = self._replacing is not None and not self._replacing.done()
         if self._list_missing() and not busy:
             self._replacing = asyncio.create_task(self._replace_launcher())
@@ -247,6 +261,8 @@ class Learned:
         self._path = cache_dir / "preload" / f"{key}.json"
         self._files: dict[str, list[str]] = {}
         self._harmful: set[str] = set()
+        #: Modules for calls; they are not kept, so that the first trace of the next server does not wait for them.
+        self.used: dict[str, None] = {}
         self._read_kept()
 
     def _read_kept(self) -> None:
@@ -262,7 +278,7 @@ class Learned:
 
     def modules(self) -> list[str]:
         """Every module to preload, in the order learned."""
-        every = dict.fromkeys(name for names in self._files.values() for name in names)
+        every = dict.fromkeys(name for names in (*self._files.values(), self.used) for name in names)
         return [name for name in every if not self._is_harmful(name)][:_MAX_MODULES]
 
     def needs(self, path: str) -> list[str]:

@@ -38,8 +38,10 @@ SCHEME = "mase-compiled"
 VIEWS = {
     "dynamo": "Dynamo: the captured graphs",
     "aten": "ATen: the same as primitive operators",
+    "joint": "ATen in training: joint, forward and backward graphs",
     "inductor": "Inductor: the generated code",
     "export": "Exported program",
+    "onnx": "ONNX: of the exported program",
 }
 _URI = re.compile(rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})\.py")
 _COMMENT = "# "
@@ -58,10 +60,11 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A compiled model. snapshot: the trace that it was made of."""
+    """A compiled model. snapshot: the trace that it was made of.  mended: were fixes of its breaks looked for?"""
 
     snapshot: GraphSnapshot
     told: Compiled
+    mended: bool = False
 
 
 def _is_same_trace(one: GraphSnapshot, other: GraphSnapshot | None) -> bool:
@@ -139,22 +142,23 @@ class Compilations:
         text = str(made.told["text"])
         return f"{_COMMENT}STALE, {why}: {text.removeprefix(_COMMENT)}" if why else text
 
-    async def _make(self, sheet: Sheet) -> tuple[Made | None, str]:
-        """The result to show, and why it is not of the present text; "" if it is."""
+    async def _make(self, sheet: Sheet, further: bool = False) -> tuple[Made | None, str]:
+        """The result to show, and why it is not of the present text; "" if it is. further: with fixes of breaks."""
         store, made = self._server.daemon.store, self._made.get(sheet)
         snapshot = self._find_snapshot(sheet)
         if store.entry(sheet.path).stale and made is not None:
             return made, f"{Path(sheet.path).name} cannot be traced now"
-        if made is not None and _is_same_trace(made.snapshot, snapshot):
+        if made is not None and _is_same_trace(made.snapshot, snapshot) and not further:
             return made, ""
+        asked = {"path": sheet.path, "model": sheet.model, "view": sheet.view, "further": further}
         try:
-            told = await call_api(self._server, "mase/compiled", path=sheet.path, model=sheet.model, view=sheet.view)
+            told = await call_api(self._server, "mase/compiled", **asked)
         except JsonRpcException as error:
             return made, reveal(" ".join(str(error).split())).rstrip(".")
         now = store.snapshot(sheet.path)
         if now is None or not _is_same_trace(now, snapshot):
             return made, "" if made is not None else "it was traced again meanwhile"  # which asks for the text again
-        made = Made(now, told)
+        made = Made(now, told, further)
         self._made = {**dict([each for each in self._made.items() if each[0] != sheet][1 - _KEPT :]), sheet: made}
         return made, ""
 
@@ -177,13 +181,21 @@ class Compilations:
 
     def _is_known(self, sheet: Sheet) -> bool:
         made = self._made.get(sheet)
-        return made is not None and _is_same_trace(made.snapshot, self._find_snapshot(sheet))
+        told = made is not None and (made.mended or not made.told["breaks"])
+        return told and made is not None and _is_same_trace(made.snapshot, self._find_snapshot(sheet))
 
     async def _tell_breaks(self, sheet: Sheet, path: str) -> None:
+        """Tell the breaks as soon as they are known, then again with the edits that remove them."""
         try:
-            await self._make(sheet)
+            made, _ = await self._make(sheet)
+            self._publish(path)
+            if made is not None and made.told["breaks"]:
+                await self._make(sheet, further=True)
+                self._publish(path)
         finally:
             self._running.discard(sheet)
+
+    def _publish(self, path: str) -> None:
         self._server.listener.refresh()
         diagnostics.publish_diagnostics(self._server, [path])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,6 +10,15 @@ from mase_server.protocol.records import StepRecord
 
 #: Stands for all models in place of a model's name.
 EVERY = "*"
+#: What compilers make of a model: each view, and the modules that it imports beside those of a trace.
+VIEWS: Mapping[str, tuple[str, ...]] = {
+    "dynamo": ("torch._dynamo",),
+    "aten": ("torch._dynamo", "torch._dynamo.backends.common", "torch._functorch.aot_autograd"),
+    "joint": ("torch._dynamo", "torch._dynamo.backends.common", "torch._functorch.aot_autograd"),
+    "inductor": ("torch._dynamo", "torch._inductor.compile_fx"),
+    "export": ("torch._dynamo", "torch.export"),
+    "onnx": ("torch._dynamo", "torch.export", "torch.onnx"),
+}
 
 
 def owner_of(name: str) -> str:

@@ -1,5 +1,6 @@
 """`mase-server compile`: beside what PyTorch itself says in a process without mase-server."""
 
+import importlib.util
 import json
 import os
 import re
@@ -166,6 +167,55 @@ def test_a_graph_stands_below_the_lines_that_call_for_it(seeded):
         for name in (operator, "relu", f"{operator}_1"):
             file, number = places[name]
             assert (file, source[number - 1].strip()) == (str(seeded), "return self.b(self.a(x).relu())")
+
+
+#: Prints the operators of the forward and of the backward graph of the first model in training.
+TRAINS = """
+import json, sys
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+import seeded
+
+told = []
+def keep(graph, inputs):
+    told.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+    return graph.forward
+backend = aot_autograd(fw_compiler=keep, bw_compiler=keep, partition_fn=min_cut_rematerialization_partition)
+torch.compile(seeded.Whole(), backend=backend)(torch.ones(2, 4)).sum().backward()
+print(json.dumps(told), file=sys.stderr)
+"""
+
+
+def test_training_shows_the_joint_graph_and_those_that_pytorch_cuts_it_into(seeded):
+    plain = subprocess.run(
+        [sys.executable, "-c", TRAINS], cwd=seeded.parent, capture_output=True, text=True, check=True
+    )
+    whole = compiled(seeded, "--model", "Whole", "--view", "joint")["Whole"]
+    parts = re.split(r"^# Graph 1, (\w+)$", whole["text"], flags=re.MULTILINE)
+    found = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(found) == ["joint", "forward", "backward"]
+    operators = [re.findall(r"= torch\.ops\.(aten\.\w+\.\w+)\(", found[part]) for part in ("forward", "backward")]
+    assert operators == json.loads(plain.stderr.splitlines()[-1])
+    text, source = whole["text"].split("\n"), SEEDED.split("\n")
+    start = text.index("# Graph 1, backward")
+    lines = {source[number - 1].strip() for line, _, number in whole["lines"] if line > start}
+    assert lines == {"return self.b(self.a(x).relu())"}
+
+
+def test_onnx_is_text_below_the_lines_that_call_for_it_or_says_what_to_install(seeded):
+    command = [sys.executable, "-m", "mase_server", "compile", seeded, "--no-daemon", "--model", "Whole"]
+    done = subprocess.run([*command, "--view", "onnx", "--format", "json"], capture_output=True, text=True)
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        assert f"ONNX needs {' and '.join(missing)}" in done.stderr
+        assert (done.returncode, "pip install onnx onnxscript" in done.stderr) == (1, True)
+        return
+    [whole] = json.loads(done.stdout)["models"]
+    text = whole["text"].split("\n")
+    [gemm, *_] = [number for number, line in enumerate(text, 1) if "::Gemm" in line]
+    places = {(file, SEEDED.split("\n")[number - 1].strip()) for line, file, number in whole["lines"] if line == gemm}
+    assert places == {(str(seeded), "return self.b(self.a(x).relu())")}
 
 
 LOOKS_BACK = """

@@ -88,6 +88,14 @@ async def world(tmp_path):
     await world.pool.restart()
 
 
+async def test_what_a_call_imported_is_there_before_the_next_fork_but_not_in_the_next_server(world):
+    world.package("good")
+    await (await world.child()).stop()
+    world.pool.used(str(world.file), ["good"])
+    assert set((await world.replaced()).preloaded) == {"torch", "good"}
+    assert world.learned().modules() == []
+
+
 async def test_a_parent_that_lacks_what_files_import_is_replaced_behind_their_backs(world):
     world.package("good")
     child = await world.child()

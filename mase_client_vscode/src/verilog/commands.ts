@@ -18,8 +18,10 @@ type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: numbe
 const VIEWS = [
   { label: 'Dynamo', description: 'the graphs that torch.compile captures', view: 'dynamo' },
   { label: 'ATen', description: 'the same as primitive operators', view: 'aten' },
+  { label: 'ATen in training', description: 'the joint graphs, and the forwards and backwards of which they are made', view: 'joint' },
   { label: 'Inductor', description: 'the code that is generated for the CPU', view: 'inductor' },
   { label: 'Exported program', description: 'of torch.export, with its dynamic sizes', view: 'export' },
+  { label: 'ONNX', description: 'of the exported program, where onnx and onnxscript are installed', view: 'onnx' },
   { label: 'FX graph', description: 'the graph of MASE, with its passes', view: 'fx' },
 ];
 

@@ -348,18 +348,20 @@ class Recompile(TypedDict):
 class Kernel(TypedDict):
     """A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes.
 
-    calls: in one run of the model.  reads_bytes, writes_bytes: of all calls, each buffer counted once for each.
+    operations: [file, line, name] of what was called there, such as "gelu"; several make it a fused one.  calls: in one
+    run of the model.  reads_bytes, writes_bytes: of all calls, each buffer counted once for each.
     """
 
     name: str
     lines: list[tuple[str, int]]
+    operations: list[tuple[str, int, str]]
     calls: int
     reads_bytes: int
     writes_bytes: int
 
 
 class Compiled(TypedDict):
-    """The product of a compiler for a model. view: dynamo, aten, inductor or export.
+    """The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx.
 
     text: the graphs as Python, or Inductor's code.  lines: [line of the text, file, line of the file].  operations: in
     all graphs.  problem: why there is no program.

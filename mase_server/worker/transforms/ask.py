@@ -54,7 +54,8 @@ class Ask:
     trial: the last step is new, so errors need not be measured if it fails.  memory: resident bytes that a fork may
     use.  seconds: that the call may take.  name: of the files to write, of the drawing's colours, or of a module or
     parameter.  hardware: the parameters of the method that makes hardware.  names: the wanted arrays, () for all.
-    start, count: the wanted bytes.
+    start, count: the wanted bytes.  further: run a compiled model at other
+    sizes, and try edits that remove graph breaks?
     """
 
     model: str = ""
@@ -69,6 +70,7 @@ class Ask:
     names: tuple[str, ...] = ()
     start: int = 0
     count: int = 0
+    further: bool = False
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Ask:
@@ -86,6 +88,7 @@ class Ask:
             tuple(map(str, params.get("names") or ())),
             int(params.get("start") or 0),
             int(params.get("count") or 0),
+            bool(params.get("further")),
         )
 
 

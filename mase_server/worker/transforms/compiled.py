@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import copy
 import itertools
+import linecache
 import logging
 import math
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from types import CodeType, FunctionType
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +32,7 @@ from torch import fx, nn
 from mase_server import system
 from mase_server.protocol.answers.models import Compiled, GraphBreak, Kernel, Recompile
 from mase_server.protocol.records import Edit, Fix
+from mase_server.protocol.request import VIEWS as MODULES
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.importing.importer import find_functions, owns, restore_plain_code
 from mase_server.tracing.importing.source import decode_source, read_source
@@ -61,7 +66,7 @@ _BREAK = re.compile(
     r"(?:\n+User code traceback:\n(?P<trace>.*))?\Z",
     re.DOTALL,
 )
-_FRAME = re.compile(r'^ *File "(?P<file>.+?)", line (?P<line>\d+), in ', re.MULTILINE)
+_FRAME = re.compile(r'^ *File "(?P<file>.+?)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
 #: A guard that leaves out the largest size alone, as a mask of that size does where it is cut.
 _TOP = re.compile(
@@ -78,13 +83,13 @@ _Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 @dataclass(slots=True)
 class Launch:
-    """A call of a kernel in Inductor's code. sources: (file, line) of what it computes.
+    """A call of a kernel in Inductor's code. sources: (file, line, name) of the operations that it computes.
 
     reads, writes: bytes of the buffers that it needs or leaves, each once.
     """
 
     name: str
-    sources: list[tuple[str, int]]
+    sources: list[tuple[str, int, str]]
     reads: int
     writes: int
 
@@ -108,6 +113,16 @@ class Captured:
     logged: dict[str, list[str]] = field(default_factory=lambda: {_BREAKS: [], _RECOMPILES: []})
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A model with values, to compile. workspace: a folder.  further: run it at other sizes, and mend its breaks?"""
+
+    subject: Subject
+    model: nn.Module
+    workspace: str
+    further: bool
+
+
 def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     """Send a `Compiled` of the model as it is written, without passes. name: the view.
 
@@ -118,12 +133,31 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         raise AskError(f"there is no view {ask.name!r}; there are {', '.join(VIEWS)}")
     if real is None:
         return answer_on_meta(subject, ask, send)
-    workspace = live.request.folder
+    scene = Scene(subject, real.model, live.request.folder, ask.further)
     restore_plain_code(live.request.path, _list_namespaces(real.model))
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad():
-        made = VIEWS[ask.name](subject, real.model, workspace)
+        known = set(sys.modules)
+        made = VIEWS[ask.name](scene)
+        if ask.further and ask.name == "dynamo":
+            made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
+        send({"event": "imported", "modules": list(_list_libraries(sys.modules.keys() - known, scene.workspace))})
     return send({"value": made})
+
+
+def _list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
+    """Those of some loaded modules that have a file outside of the workspace."""
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and not owns(workspace, file):
+            yield name
+
+
+def import_for_view(view: str) -> None:
+    """Import what a view needs, without starting a thread or a process."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    for name in MODULES.get(view, ()):
+        import_module(name)
 
 
 def _list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
@@ -135,28 +169,53 @@ def _list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
 # Dynamo and ATen: the graphs that a backend is given.
 
 
-def _show_dynamo(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
-    captured = _compile_graphs(lambda keep: keep, subject, model)
-    shown = _write_record("dynamo", captured, workspace)
-    return {**shown, "breaks": _Mender(subject, model, workspace, captured, shown["breaks"]).mend_all()}
+def _show_dynamo(scene: Scene) -> Compiled:
+    return _show_graphs("dynamo", lambda keep: keep, scene)
 
 
-def _show_aten(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
+def _show_aten(scene: Scene) -> Compiled:
     from torch._dynamo.backends.common import aot_autograd
 
-    return _show_graphs("aten", lambda keep: aot_autograd(fw_compiler=keep), subject, model, workspace)
+    return _show_graphs("aten", lambda keep: aot_autograd(fw_compiler=keep), scene)
+
+
+def _show_joint(scene: Scene) -> Compiled:
+    """In training mode, with gradients: each joint graph, and the forward and the backward that it is cut into."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    def make_backend(keep: _Compiler) -> Any:
+        def cut(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+            keep_part("joint", fx.GraphModule(joint, copy.deepcopy(joint.graph)), inputs)
+            return min_cut_rematerialization_partition(joint, inputs, **options)
+
+        def keep_part(part: str, graph: fx.GraphModule, inputs: Any) -> Any:
+            graph.meta["part"] = part
+            return keep(graph, inputs)
+
+        return aot_autograd(
+            fw_compiler=partial(keep_part, "forward"), bw_compiler=partial(keep_part, "backward"), partition_fn=cut
+        )
+
+    scene.model.train()
+    with torch.enable_grad():
+        shown = _show_graphs("joint", make_backend, scene, trains=True)
+    return shown if "joint" in shown["text"] else {**shown, "text": "# No result depends on a parameter."}
 
 
 def _show_graphs(
-    view: str, backend_of: Callable[[_Compiler], Any], subject: Subject, model: nn.Module, workspace: str
+    view: str,
+    backend_of: Callable[[_Compiler], Any],
+    scene: Scene,
+    trains: bool = False,
 ) -> Compiled:
-    return _write_record(view, _compile_graphs(backend_of, subject, model), workspace)
+    return _write_record(view, _compile_graphs(backend_of, scene, trains), scene.workspace)
 
 
-def _compile_graphs(backend_of: Callable[[_Compiler], Any], subject: Subject, model: nn.Module) -> Captured:
+def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains: bool = False) -> Captured:
     """Compile the model, run it as its file does and at other sizes, and keep what PyTorch logs meanwhile.
 
-    backend_of: makes a backend from a function that is given each graph.
+    backend_of: makes a backend from a function that is given each graph.  trains: run the backward, too.
     """
     import torch._dynamo
 
@@ -171,19 +230,28 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], subject: Subject, mo
     with _listen(captured.logged):
         compiled = torch._dynamo.optimize(
             lambda graph, inputs: graph.forward if captured.whole else backend(graph, inputs)
-        )(model)
-        for run in _list_runs(subject, model):
+        )(scene.model)
+        for run in _list_runs(scene):
             captured.results.append(run(compiled))
+            if trains and not captured.whole:
+                _run_backward(captured.results[-1])
             captured.whole = True
     return captured
 
 
-def _list_runs(subject: Subject, model: nn.Module) -> Iterator[Callable[[Callable[..., Any]], Any]]:
+def _run_backward(results: Any) -> None:
+    """Compute the gradients of the sum of all results."""
+    tensors = [each for each in Rebuild.of(results).tensors if each.requires_grad]
+    if tensors:
+        torch.stack([each.abs().sum().float() for each in tensors]).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _list_runs(scene: Scene) -> Iterator[Callable[[Callable[..., Any]], Any]]:
     """The calls of the model, with new inputs each: those of its file, then other sizes. Each gives its inputs, too."""
-    spec = subject.traced.session.inputs
-    for sizes in (None, *_other_sizes(subject)):
-        given = copy.deepcopy(subject.example.arguments) if sizes is None else inputs_at(spec, sizes, seed=SEED)
-        args, kwargs = call_arguments(model, given)
+    spec = scene.subject.traced.session.inputs
+    for sizes in (None, *(_other_sizes(scene.subject) if scene.further else ())):
+        given = copy.deepcopy(scene.subject.example.arguments) if sizes is None else inputs_at(spec, sizes, seed=SEED)
+        args, kwargs = call_arguments(scene.model, given)
 
         def run(call: Callable[..., Any], args: Any = args, kwargs: Any = kwargs) -> Any:
             torch.manual_seed(SEED)
@@ -204,7 +272,7 @@ class _CodeTaken(Exception):
     pass
 
 
-def _show_inductor(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
+def _show_inductor(scene: Scene) -> Compiled:
     """The code of `TORCH_LOGS=output_code` for the CPU, taken before any of it is built."""
     import torch._functorch.config
     from torch._inductor import config
@@ -221,12 +289,10 @@ def _show_inductor(subject: Subject, model: nn.Module, workspace: str) -> Compil
     ):
         shown = _show_graphs(
             "inductor",
-            lambda keep: partial(compile_fx, inner_compile=partial(_take_code, keep, codes, workspace)),
-            subject,
-            model,
-            workspace,
+            lambda keep: partial(compile_fx, inner_compile=partial(_take_code, keep, codes, scene.workspace)),
+            scene,
         )
-    return _write_codes(shown, codes, workspace)
+    return _write_codes(shown, codes, scene.workspace)
 
 
 def _take_code(
@@ -348,14 +414,19 @@ def _sum_bytes(accesses: Iterable[Any]) -> dict[str, int]:
     return {name: min(size, StarDep(name).numbytes_hint()) for name, size in found.items()}
 
 
-def _find_sources(origins: Iterable[fx.Node], workspace: str) -> Iterator[tuple[str, int]]:
-    """The line of the workspace, else the innermost one, that called for each operation, or for what it takes."""
+def _find_sources(origins: Iterable[fx.Node], workspace: str) -> Iterator[tuple[str, int, str]]:
+    """The line of the workspace, else the innermost one, that called for each operation, or for what it takes.
+
+    Each with the name of the function or operator that was called there.
+    """
     origins = sorted(origins)
     traced = [node for node in origins if node.stack_trace]
     for node in traced or [each for origin in origins for each in origin.all_input_nodes if each.stack_trace]:
         frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(node.stack_trace or "")]
         own = [frame for frame in frames if owns(workspace, frame[0])]
-        yield from (own or frames)[-1:]
+        called = (node.meta.get("source_fn_stack") or [("", node.target)])[-1][1]
+        name = str(getattr(called, "__name__", called))
+        yield from ((*frame, name) for frame in (own or frames)[-1:])
 
 
 def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str) -> Compiled:
@@ -370,7 +441,7 @@ def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str) -> Comp
             name = launch.name if len(codes) == 1 else f"{launch.name} (graph {number})"
             kernels.setdefault(name, []).append(launch)
             lines += [
-                (start + line, *source)
+                (start + line, *source[:2])
                 for line in (*_find_definition(own, launch.name), *_find_call(own, launch.name, place, end))
                 for source in launch.sources
             ]
@@ -399,7 +470,8 @@ def _find_call(text: Sequence[str], name: str, start: int, end: int) -> range:
 def _make_kernel(name: str, launches: Sequence[Launch]) -> Kernel:
     return {
         "name": name,
-        "lines": sorted({source for launch in launches for source in launch.sources}),
+        "lines": sorted({source[:2] for launch in launches for source in launch.sources}),
+        "operations": list(dict.fromkeys(source for launch in launches for source in launch.sources)),
         "calls": len(launches),
         "reads_bytes": sum(launch.reads for launch in launches),
         "writes_bytes": sum(launch.writes for launch in launches),
@@ -435,15 +507,20 @@ class _Keeper(logging.Handler):
 
 
 def _write_record(view: str, captured: Captured, workspace: str) -> Compiled:
-    texts = [f"# Graph {number}\n{_write_graph(graph, workspace)}" for number, graph in enumerate(captured.graphs, 1)]
+    titles: list[str] = []
+    for graph in captured.graphs:  # of training there are several parts, the backwards in the opposite order
+        part = f", {graph.meta['part']}" if "part" in graph.meta else ""
+        titles.append(f"# Graph {1 + sum(title.endswith(part) for title in titles)}{part}")
+    texts = [f"{title}\n{_write_graph(graph, workspace)}" for title, graph in zip(titles, captured.graphs, strict=True)]
+    whole = [graph for graph in captured.graphs if graph.meta.get("part", "joint") == "joint"]
     text, lines = _shorten_sources("\n\n".join(texts) or "# No operation was captured.", workspace)
     breaks = {(one["file"], one["line"], one["reason"]): one for one in _read_breaks(captured, workspace)}
     return {
         "view": view,
         "text": text,
         "lines": lines,
-        "graphs": len(captured.graphs),
-        "operations": sum(map(_count_operations, captured.graphs)),
+        "graphs": len(whole),
+        "operations": sum(map(_count_operations, whole)),
         "breaks": list(breaks.values()),
         "recompiles": [_read_recompile(message) for message in captured.logged[_RECOMPILES]],
         "kernels": [],
@@ -533,10 +610,7 @@ def _read_recompile(message: str) -> Recompile:
 class _Mender:
     """Tries edits: the model's functions get the code of the edited text, and it is compiled and run again."""
 
-    subject: Subject
-    model: nn.Module
-    workspace: str
-    captured: Captured
+    scene: Scene
     breaks: Sequence[GraphBreak]
     functions: dict[str, list[FunctionType]] = field(default_factory=dict)
     plain: list[Any] = field(default_factory=list)
@@ -546,7 +620,7 @@ class _Mender:
         end = time.monotonic() + _MENDING_SECONDS
         return [
             {**each, "fix": self._find_fix(each)}
-            if owns(self.workspace, each["file"]) and time.monotonic() < end
+            if owns(self.scene.workspace, each["file"]) and time.monotonic() < end
             else each
             for each in self.breaks
         ]
@@ -554,7 +628,7 @@ class _Mender:
     def _find_fix(self, found: GraphBreak) -> Fix | None:
         text = decode_source(read_source(found["file"]))
         if found["file"] not in self.functions:
-            namespaces = _list_namespaces(self.model)
+            namespaces = _list_namespaces(self.scene.model)
             self.functions[found["file"]] = find_functions(found["file"], namespaces)
         for candidate in BreakScene(found["file"], text, found["line"]).list_candidates():
             try:
@@ -566,11 +640,11 @@ class _Mender:
 
     def _is_gone(self, found: GraphBreak, text: str, candidate: Candidate) -> bool:
         with self._edited(found["file"], text, candidate.edits):
-            again = _compile_graphs(lambda keep: keep, self.subject, self.model)
+            again = _compile_graphs(lambda keep: keep, self.scene)
         lines = _list_old_lines(text, candidate.edits)
         left = {
             (each["file"], lines[each["line"] - 1] if each["file"] == found["file"] else each["line"])
-            for each in _read_breaks(again, self.workspace)
+            for each in _read_breaks(again, self.scene.workspace)
         }
         known = {(each["file"], each["line"]) for each in self.breaks}
         return left <= known - {(found["file"], found["line"])} and _are_equal(again.results, self._run_plainly())
@@ -581,12 +655,12 @@ class _Mender:
         results = []
         for edits in candidate.opposite:
             with self._edited(found["file"], text, edits):
-                results.append([run(self.model) for run in _list_runs(self.subject, self.model)])
+                results.append([run(self.scene.model) for run in _list_runs(self.scene)])
         return _are_equal(*results)
 
     def _run_plainly(self) -> list[Any]:
         if not self.plain:
-            self.plain += [run(self.model) for run in _list_runs(self.subject, self.model)]
+            self.plain += [run(self.scene.model) for run in _list_runs(self.scene)]
         return self.plain
 
     @contextmanager
@@ -639,35 +713,80 @@ def _are_equal(found: Any, expected: Any) -> bool:
 # The exported program.
 
 
-def _show_export(subject: Subject, model: nn.Module, workspace: str) -> Compiled:
+def _show_export(scene: Scene) -> Compiled:
     """`torch.export`, first without and then with Python's bytecode (`strict`), each with the sizes that may vary.
 
     What is exported is run at the file's inputs and at other sizes, and compared with the model.
     """
+    program, notes = _find_export(scene)
+    if program is None:
+        return _make_export_record("export", "".join(f"# {note}\n" for note in notes), [], 0, "\n".join(notes))
+    graph = _write_graph(program.graph_module, scene.workspace)
+    text, lines = _shorten_sources("\n".join([*(f"# {note}" for note in notes), "", graph]), scene.workspace)
+    return _make_export_record("export", text, lines, _count_operations(program.graph_module))
+
+
+def _find_export(scene: Scene) -> tuple[Any, list[str]]:
+    """The first program that can be exported and equals the model, with what to tell of it; None, and why not."""
     problems: list[str] = []
-    for strict, sizes in itertools.product((False, True), _SIZES_OF_EXPORT if _varying(subject) else ("fixed sizes",)):
+    for strict, sizes in itertools.product(
+        (False, True), _SIZES_OF_EXPORT if _varying(scene.subject) else ("fixed sizes",)
+    ):
         mode = f"exported with strict={strict}, {sizes}"
         try:
-            program, told = _export(subject, model, strict, sizes)
+            program, told = _export(scene, strict, sizes)
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
             problems.append(f"{mode}: {_first_paragraph(error)}")
             continue
-        notes = [mode, *told, *(f"not {problem}" for problem in problems)]
-        graph = _write_graph(program.graph_module, workspace)
-        text, lines = _shorten_sources("\n".join([*(f"# {note}" for note in notes), "", graph]), workspace)
-        operations = _count_operations(program.graph_module)
-        return _make_export_record(text, lines, operations)
-    return _make_export_record("".join(f"# not {problem}\n" for problem in problems), [], 0, "\n".join(problems))
+        return program, [mode, *told, *(f"not {problem}" for problem in problems)]
+    return None, [f"not {problem}" for problem in problems]
 
 
-def _make_export_record(text: str, lines: list[tuple[int, str, int]], operations: int, problem: str = "") -> Compiled:
+def _show_onnx(scene: Scene) -> Compiled:
+    """`torch.onnx.export` of the exported program, as text; weights are told by their names and shapes."""
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise AskError(
+            f"ONNX needs {' and '.join(missing)} in the interpreter of the model: pip install onnx onnxscript", "pass"
+        )
+    program, notes = _find_export(scene)
+    if program is not None:
+        try:
+            converted: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+        except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
+            program, notes = None, [f"not converted to ONNX: {_first_paragraph(error)}"]
+    if program is None:
+        return _make_export_record("onnx", "".join(f"# {note}\n" for note in notes), [], 0, "\n".join(notes))
+    graph = converted.model.graph
+    for weight in graph.initializers.values():
+        weight.const_value = None  # its values are not told
+    operators = ", ".join(f"{name or 'ai.onnx'} {version}" for name, version in converted.model.opset_imports.items())
+    parts = [*(f"# {note}" for note in notes), f"# operators: {operators}", ""]
+    for kind, values in {"input": graph.inputs, "weight": graph.initializers.values(), "output": graph.outputs}.items():
+        parts += [f"{kind} {value}" for value in values]
+    place = None
+    for node in graph:
+        frames = list(_FRAME.finditer(node.metadata_props.get("pkg.torch.onnx.stack_trace", "")))
+        for frame in ([frame for frame in frames if owns(scene.workspace, frame["file"])] or frames)[-1:]:
+            if (frame["file"], frame["line"]) != place:
+                place = frame["file"], frame["line"]
+                code = linecache.getline(frame["file"], int(frame["line"])).strip()
+                parts += ["", f"# File: {frame['file']}:{frame['line']} in {frame['name']}, code: {code}"]
+        parts.append(str(node))
+    text, lines = _shorten_sources("\n".join(parts), scene.workspace)
+    return _make_export_record("onnx", text, lines, len(graph))
+
+
+def _make_export_record(
+    view: str, text: str, lines: list[tuple[int, str, int]], operations: int, problem: str = ""
+) -> Compiled:
     return {
-        "view": "export", "text": text, "lines": lines, "graphs": int(not problem), "operations": operations,
+        "view": view, "text": text, "lines": lines, "graphs": int(not problem), "operations": operations,
         "breaks": [], "recompiles": [], "kernels": [], "problem": problem,
     }  # fmt: skip
 
 
-def _export(subject: Subject, model: nn.Module, strict: bool, sizes: str) -> tuple[Any, list[str]]:
+def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
     """The exported program, and what to tell of it; raises whatever the exporter raises, or for another result."""
     from torch._dynamo.exc import UserError
     from torch.export.dynamic_shapes import refine_dynamic_shapes_from_suggested_fixes
@@ -675,13 +794,13 @@ def _export(subject: Subject, model: nn.Module, strict: bool, sizes: str) -> tup
     # A slice of a larger tensor, as files often pass, would tie the sizes to its strides.
     own = {
         name: Rebuild.of(value).changed(torch.Tensor.contiguous) if holds_tensor(value) else value
-        for name, value in subject.example.arguments.items()
+        for name, value in scene.subject.example.arguments.items()
     }
-    args, kwargs = call_arguments(model, own)
-    shapes = None if sizes == "fixed sizes" else _list_dynamic_shapes(subject, sizes)
+    args, kwargs = call_arguments(scene.model, own)
+    shapes = None if sizes == "fixed sizes" else _list_dynamic_shapes(scene.subject, sizes)
     for attempt in range(_REFINEMENTS + 1):
         try:
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=strict)
+            program = torch.export.export(scene.model, args, kwargs, dynamic_shapes=shapes, strict=strict)
             break
         except UserError as error:  # it tells the ranges in which the sizes may vary
             proposed, _, _ = str(error).partition("\n\nThe error above")
@@ -694,10 +813,12 @@ def _export(subject: Subject, model: nn.Module, strict: bool, sizes: str) -> tup
             else:
                 raise
     notes, run = _write_shapes(shapes), program.module()
-    for other in (None, *(() if shapes is None else _other_sizes(subject))):
-        args, kwargs = call_arguments(model, own if other is None else inputs_at(subject.traced.session.inputs, other))
-        torch.testing.assert_close(run(*args, **kwargs), model(*args, **kwargs), equal_nan=True)
-        where = ", ".join(f"{name}={other[name]}" for name in _varying(subject)) if other else "the file's inputs"
+    for other in (None, *(() if shapes is None else _other_sizes(scene.subject))):
+        args, kwargs = call_arguments(
+            scene.model, own if other is None else inputs_at(scene.subject.traced.session.inputs, other)
+        )
+        torch.testing.assert_close(run(*args, **kwargs), scene.model(*args, **kwargs), equal_nan=True)
+        where = ", ".join(f"{name}={other[name]}" for name in _varying(scene.subject)) if other else "the file's inputs"
         notes.append(f"equal to the model at {where}")
     return program, notes
 
@@ -757,8 +878,9 @@ def _first_paragraph(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {text}".split())
 
 
-_View = Callable[[Subject, nn.Module, str], Compiled]
+_View = Callable[[Scene], Compiled]
 #: The views by their names.
 VIEWS: dict[str, _View] = {
-    "dynamo": _show_dynamo, "aten": _show_aten, "inductor": _show_inductor, "export": _show_export,
+    "dynamo": _show_dynamo, "aten": _show_aten, "joint": _show_joint, "inductor": _show_inductor,
+    "export": _show_export, "onnx": _show_onnx,
 }  # fmt: skip

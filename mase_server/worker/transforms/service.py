@@ -25,6 +25,7 @@ from mase_server.tracing.execution.program import as_program
 from mase_server.tracing.models.real import Real, real_model
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError, in_units
+from mase_server.worker.transforms.compiled import import_for_view
 from mase_server.worker.transforms.forks import Fork, Send, fork_with_socket, how_it_ended, make_sender
 from mase_server.worker.transforms.pipeline import told
 from mase_server.worker.transforms.work import METHODS, answer_errors, perform_method
@@ -418,6 +419,9 @@ class _Holding:
             made.append(self._make_real(ask, make_sender(task)))
         if not made:
             return
+
+        if message["method"] == "compiled":
+            import_for_view(ask.name)  # here, so that it is there for the next call, too
 
         def run(sock: socket.socket) -> None:
             perform_method(message["method"], self.live, ask, made[0], make_sender(sock))
