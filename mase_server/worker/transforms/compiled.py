@@ -8,6 +8,7 @@ Breaks and recompilations are those that PyTorch logs (`TORCH_LOGS=graph_breaks,
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import linecache
 import logging
@@ -18,11 +19,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -72,6 +73,8 @@ _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+):(?P
 _TOP = re.compile(
     r"in the specified range (?P<name>\w+) <= (?P<size>\d+) satisfy the generated guard .* != (?P=size)\b"
 )
+#: A result whose class the exporter does not know.
+_UNKNOWN = re.compile(r"Found <class '([\w.]+)'> in output, which is not a known type")
 #: Lines of a reason that are for PyTorch's own developers, or about where to read more.
 _FOR_DEVELOPERS = re.compile(r"\n+\s*(Developer debug context:|For more details about|Note: ).*", re.DOTALL)
 _ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace .*?\n+")
@@ -134,9 +137,12 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     if real is None:
         return answer_on_meta(subject, ask, send)
     scene = Scene(subject, real.model, live.request.folder, ask.further)
-    restore_plain_code(live.request.path, _list_namespaces(real.model))
+    namespaces = _list_namespaces(real.model)
+    restore_plain_code(live.request.path, namespaces)
+    main = ModuleType("__main__")  # where Dynamo looks for the globals of the file
+    main.__dict__.update(*[each for each in namespaces if each.get("__name__") == "__main__"][:1])
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
-    with guard_program(live.request.scratch), outside_modes(), torch.no_grad():
+    with guard_program(live.request.scratch), outside_modes(), torch.no_grad(), patch.dict(sys.modules, __main__=main):
         known = set(sys.modules)
         made = VIEWS[ask.name](scene)
         if ask.further and ask.name == "dynamo":
@@ -726,6 +732,20 @@ def _show_export(scene: Scene) -> Compiled:
     return _make_export_record("export", text, lines, _count_operations(program.graph_module))
 
 
+class _Flat(nn.Module):
+    """A model whose result is the list of its tensors, since `torch.export` does not know all that can hold them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+        def forward(*args: Any, **kwargs: Any) -> list[torch.Tensor]:
+            return list(Rebuild.of(model(*args, **kwargs)).tensors)
+
+        forward.__signature__ = inspect.signature(model.forward)  # type: ignore[attr-defined]
+        self.forward = forward
+
+
 def _find_export(scene: Scene) -> tuple[Any, list[str]]:
     """The first program that can be exported and equals the model, with what to tell of it; None, and why not."""
     problems: list[str] = []
@@ -737,7 +757,12 @@ def _find_export(scene: Scene) -> tuple[Any, list[str]]:
             program, told = _export(scene, strict, sizes)
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
             problems.append(f"{mode}: {_first_paragraph(error)}")
-            continue
+            if isinstance(scene.model, _Flat) or (holder := _UNKNOWN.search(problems[-1])) is None:
+                continue
+            flat = replace(scene, model=_Flat(scene.model))
+            program, notes = _find_export(flat)
+            holds = f"its result is the list of its tensors: register {holder[1]} with torch.utils._pytree to keep it"
+            return program, [*notes, holds] if program is not None else notes
         return program, [mode, *told, *(f"not {problem}" for problem in problems)]
     return None, [f"not {problem}" for problem in problems]
 
@@ -817,7 +842,11 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
         args, kwargs = call_arguments(
             scene.model, own if other is None else inputs_at(scene.subject.traced.session.inputs, other)
         )
-        torch.testing.assert_close(run(*args, **kwargs), scene.model(*args, **kwargs), equal_nan=True)
+        results = []
+        for each in (run, scene.model):
+            torch.manual_seed(SEED)
+            results.append(each(*args, **kwargs))
+        torch.testing.assert_close(*results, equal_nan=True)
         where = ", ".join(f"{name}={other[name]}" for name in _varying(scene.subject)) if other else "the file's inputs"
         notes.append(f"equal to the model at {where}")
     return program, notes
