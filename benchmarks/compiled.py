@@ -116,6 +116,7 @@ def found_inputs():
 
     return MaseGraph(model).arguments
 """
+_ATTEMPT = re.compile(r"Encountered graph break when attempting to trace .*?\n+")
 _HERE = Path(__file__).parent
 _REASON = re.compile(r"(?:Graph Break )?Reason: (.*?)(?:\n+\s*(?:Explanation|Hint|Developer|User code)|\Z)", re.DOTALL)
 
@@ -132,7 +133,7 @@ def list_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def read_breaks(messages: list[str]) -> list[str]:
     """The reasons that PyTorch logs, without what is for its developers, each once."""
-    found = (_REASON.search(message) for message in messages if "duplicate graph break" not in message)
+    found = (_REASON.search(_ATTEMPT.sub("", message)) for message in messages)
     return sorted({" ".join(each[1].split()).partition(" Explanation:")[0] for each in found if each})
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mase_server.daemon.api_graphs import MADE, describe_model_trace, find_shown_model, rows_of
+from mase_server.daemon.api_graphs import MADE, describe_model_trace, find_kernels, find_shown_model, rows_of
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.methods import Api, ApiMethod, Params
 from mase_server.daemon.slots import Slices, iterate_in_slices
@@ -36,13 +36,17 @@ async def cost_table(api: Api, params: Params) -> answers.CostTable:
     module the highest in it, of the whole model that of all its values.  passes: what passes did to a layer, an
     operator or the whole model, in words, e.g. "50 % of the weight pruned"; "" for nothing.  hardware: {"multipliers",
     "luts", "memory_bits", "cycles"} of the emitted hardware, cycles being those of the slowest part; None if nothing
-    was emitted, if it belongs to another text, or if a node in the row has no hardware.  places: the first places where
-    it is called, or where the class of a module is.
+    was emitted, if it belongs to another text, or if a node in the row has no hardware.  kernels: how many kernels
+    Inductor makes of it, alone or with others; None unless they were asked for with `mase/compiled`.  places: the
+    first places where it is called, or where the class of a module is.
     """
     snapshot, model = find_shown_model(api, params)
     types = {path: kind for of, path, kind in snapshot.payload["scopes"] if of == model}
     tree = CostTree(snapshot.titles[model], types)
     leaves = await _count_nodes(snapshot, model, tree)
+    if (kernels := api.daemon.kernels(snapshot, snapshot.titles[model])) is not None:
+        for row, leaf in leaves.items():
+            leaf.compiled(each["name"] for each in find_kernels(kernels, snapshot, row))
     weights = (snapshot.payload.get("weights") or [])[model : model + 1]
     if weights:
         tree.weigh(weights[0])
@@ -196,6 +200,7 @@ def _cost_row_to_map(
         "formats": formats, "bits": bits.get(formats[0]) if len(formats) == 1 else None,
         "sqnr": row.error[0], "max_error": row.error[1], "hardware": row.hardware, "places": row.places,
         "passes": "; ".join([*row.notes][:_NOTES]), "saturated": row.saturated,
+        "kernels": None if row.kernels is None else len(row.kernels),
     }  # fmt: skip
 
 
@@ -249,6 +254,7 @@ class CostRow:
     formats: dict[str, None] = field(default_factory=dict)
     error: tuple[Any, Any] = (None, None)
     saturated: float | None = None
+    kernels: set[str] | None = None
     notes: dict[str, None] = field(default_factory=dict)
     hardware: answers.CostHardware | None = None
     places: list[answers.CostPlace] = field(default_factory=list)
@@ -279,6 +285,12 @@ class CostRow:
                 row.error = error
             if saturated is not None:
                 row.saturated = max(row.saturated or 0.0, saturated)
+
+    def compiled(self, kernels: Iterable[str]) -> None:
+        """Count kernels, by their names, in this row and in all rows that hold it."""
+        names = set(kernels)
+        for row in self.lineage:
+            row.kernels = (row.kernels or set()) | names
 
     def built(self, estimate: Estimate) -> None:
         """Count hardware. Operations run side by side, so the slowest determines the cycles of a sample."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,9 @@ _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model
 MADE = TRANSFORM_NODES[1:]
 _UNPACKED = ("inputs", "details")
 #: Columns that are computed from others.
-_COMPUTED = ("parameters", "bytes")
+_COMPUTED = ("parameters", "bytes", "kernel")
+#: Nodes that compute something.
+_CALLS = frozenset({"call_function", "call_method", "call_module"})
 _USUAL = (*_TRACED, "inputs")
 _inputs: WeakKeyDictionary[GraphSnapshot, list[list[int]]] = WeakKeyDictionary()
 _parameters: WeakKeyDictionary[GraphSnapshot, dict[int, Mapping[str, int]]] = WeakKeyDictionary()
@@ -65,6 +67,28 @@ def view_of(api: Api, path: str) -> FileView:
     return view
 
 
+def find_kernels(kernels: Iterable[answers.Kernel], snapshot: GraphSnapshot, row: int) -> list[answers.Kernel]:
+    """The kernels that compute a node: those with an operation of its line and name, else those with one of its line.
+
+    Several calls of one name on one line have the same.
+    """
+    nodes = snapshot.payload["nodes"]
+    if nodes["op"][row] not in _CALLS or nodes["file"][row] < 0:
+        return []
+    place = snapshot.payload["files"][nodes["file"][row]]["path"], nodes["line"][row]
+    here = [each for each in kernels if any((file, line) == place for file, line, _ in each["operations"])]
+    named = [
+        each for each in here if any(is_same_operation(one, place, nodes["mase_op"][row]) for one in each["operations"])
+    ]
+    return named or here
+
+
+def is_same_operation(told: Sequence[Any], place: tuple[str, int], operator: str) -> bool:
+    """Is an operation of a kernel one of this line and operator? Python's in-place operators begin with i."""
+    file, line, name = told
+    return (file, line) == place and (name == f"i{operator}" or (bool(name) and str(operator).startswith(name)))
+
+
 async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
     """The graph of a model as columns, in order of execution: the whole graph, one module (`scope`), or a page.
 
@@ -81,7 +105,11 @@ async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
     page = rows[start : start + count]
     columns: dict[str, list[Any]] = {"row": list(page)}
     for name in names:
-        columns[name] = await _read_column(snapshot, model, name, page)
+        columns[name] = (
+            _read_kernels(api, snapshot, model, page)
+            if name == "kernel"
+            else await _read_column(snapshot, model, name, page)
+        )
     tables = await _build_tables(snapshot, model, columns)
     return {
         **describe_model_trace(api, snapshot, model),
@@ -126,6 +154,14 @@ def _with_inserted(snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> 
     for number, node in enumerate(inserted):
         after.setdefault(node["after"], []).append(count + number)
     return [each for row in rows for each in (row, *after.get(row, ()))]
+
+
+def _read_kernels(api: Api, snapshot: GraphSnapshot, model: int, rows: Sequence[int]) -> list[str | None]:
+    kernels, count = api.daemon.kernels(snapshot, snapshot.titles[model]), len(snapshot.payload["nodes"]["name"])
+    if kernels is None:
+        return [None] * len(rows)
+    found = ([each["name"] for each in find_kernels(kernels, snapshot, row)] if row < count else [] for row in rows)
+    return [", ".join(names) or None for names in found]
 
 
 async def _read_column(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:

@@ -128,6 +128,7 @@ class Daemon:
             unsaved=self._unsaved,
         )
         self._compiled: dict[tuple[Any, ...], answers.Compiled] = {}
+        self._kernels: dict[tuple[str, str], tuple[GraphSnapshot, Sequence[answers.Kernel]]] = {}
         self._watcher: Watcher | None = None
         self._closing = False
 
@@ -388,7 +389,16 @@ class Daemon:
             if self.store.snapshot(path) is not snapshot:
                 return made
             self._compiled = {**dict([*self._compiled.items()][1 - _MOST_COMPILED :]), key: made}
+        if view == "inductor" and self.kernels(snapshot, title) is not self._compiled[key]["kernels"]:
+            self._kernels[path, title] = snapshot, self._compiled[key]["kernels"]
+            self._services.listener.views_changed(frozenset({path}))
         return self._compiled[key]
+
+    def kernels(self, snapshot: GraphSnapshot, title: str) -> Sequence[answers.Kernel] | None:
+        """Inductor's kernels of a model of this trace; None unless they were asked for."""
+        of, kernels = self._kernels.get((snapshot.path, title), (None, None))
+        same = of is not None and (of.sha256, of.generation) == (snapshot.sha256, snapshot.generation)
+        return kernels if same else None
 
     def cancel(self, path: str) -> None:
         """Stop the running trace of `path`, if there is one; its next save or `retrace` starts another."""

@@ -43,19 +43,22 @@ def find_doubt(view: FileView, page: Page | None, site: SiteView) -> str:
     return "" if page is None or page.is_fresh(site) else UNSAVED
 
 
-def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = "") -> str:
+def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = "", compiled: str = "") -> str:
     """The card of one site as Markdown.
 
     models: the traced models by title, maps as in `snapshot.MODEL_KEYS`, with "transform" if they have a pipeline.
     doubt: why it may not be what the present text gives, `STALE` or `UNSAVED`.
     links: a line of links, near the top, because the rest of a long card has to be scrolled.
+    compiled: the kernels that compute it.
     """
     parts = [_site_title(site), f"```text\n{label_values([value.value for value in site.values], 1000)}\n```", links]
     if doubt:
         parts.append(f"⚠ *{doubt}*")
     first = site.values[0]
     runs = sum(_count_runs(value) for value in site.values)
-    parts.append(markdown_table(("", ""), _fact_rows(first, models.get(first.model, {}), runs, len(site.values) == 1)))
+    rows = _fact_rows(first, models.get(first.model, {}), runs, len(site.values) == 1)
+    rows[1:1] = [("compiled", escape_markdown(compiled))] if compiled else []
+    parts.append(markdown_table(("", ""), rows))
     if len(site.values) > 1:
         parts.append(_differences(site))
     parts += _describe_assumptions(site, models)

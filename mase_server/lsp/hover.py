@@ -45,7 +45,9 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
         site, place = at
         models = ls.models_of(page.document.path)
         doubt, links = find_doubt(page.view, page, site), site_links(ls, page, site)
-        return _build_hover(ls, describe_site(site, models, doubt, links), place)
+        node = site.values[0].node
+        compiled = "" if node is None else ls.compiled.describe_node(*node)
+        return _build_hover(ls, describe_site(site, models, doubt, links, compiled), place)
     return (
         _of_class(ls, page, params.position)
         or _of_unshown(ls, page, params.position)

@@ -141,3 +141,48 @@ async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
     assert edit.new_text == "h = torch.where(h.sum() > 0, h + 1, h)"
     await editor.command(click.command, *click.arguments)
     assert await breaks(editor, path) == []
+
+
+KERNELS = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+
+    def forward(self, x):
+        h = self.a(x)
+        h = self.norm(h)
+        h = F.gelu(h)
+        return h + 1
+
+
+if __name__ == "__main__":
+    Net()(torch.ones(2, 4))
+"""
+
+
+async def test_once_inductors_code_was_asked_for_hovers_and_lenses_tell_what_became_of_a_line(session):
+    editor, path = session
+    assert await save(editor, path, path.read_text(), KERNELS) == "ready"
+
+    async def hover(line):
+        found = await editor.client.text_document_hover_async(
+            lsp.HoverParams(lsp.TextDocumentIdentifier(path.as_uri()), lsp.Position(line, 8))
+        )
+        return found.contents.value
+
+    async def lens():
+        given = lsp.CodeLensParams(lsp.TextDocumentIdentifier(path.as_uri()))
+        return [each.command.title for each in await editor.client.text_document_code_lens_async(given)]
+
+    assert "kernel" not in await hover(13) + "".join(await lens())
+    await content(editor, await show(editor, path, "inductor"))
+    # 2 x 4 numbers of 4 bytes go in, with a weight and a bias of 4; as many come out.
+    assert "fused into 1 kernel with 2 others: layer\\_norm, add; reads 64 B, writes 32 B" in await hover(13)
+    # The same, and 4 x 4 weights with 4 biases.
+    assert "computed by 1 kernel of its own; reads 112 B, writes 32 B" in await hover(11)
+    assert "0 breaks, 2 kernels, 1 fused" in await lens()  # "compiled: 1 graph, " would make the line 83 columns

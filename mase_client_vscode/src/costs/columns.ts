@@ -80,6 +80,10 @@ export const COLUMNS: readonly Column[] = [
     value: (row) => row.passes || null, text: digits, more: digits, adds: false, width: 28,
   },
   {
+    id: 'kernels', title: 'Kernels', help: "Kernels that Inductor makes of it, alone or with others; shown once Inductor's code was asked for",
+    value: (row) => row.kernels, text: digits, adds: false, width: 9,
+  },
+  {
     id: 'multipliers', title: 'Multipliers', help: 'Multipliers of the hardware, estimated',
     value: hardware('multipliers'), text: digits, adds: true, width: 14,
   },

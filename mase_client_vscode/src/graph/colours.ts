@@ -5,7 +5,7 @@ import { Graph } from './messages';
 import { Box } from './tree';
 import { sqnrText } from './texts';
 
-export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error' } as const;
+export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error', kernel: 'Kernel' } as const;
 export type Mode = keyof typeof MODES;
 
 /** A colour: a number among the categories, or a strength from 0 to 1; undefined without a value. */
@@ -30,7 +30,7 @@ const GOOD_DB = 60;
 const LEVELS = [0.1, 0.4, 0.7, 1];
 
 export function scaleOf(mode: Mode, graph: Graph): Scale {
-  return { family: families, cost: costs, format: formats, error: errors }[mode](graph);
+  return { family: families, cost: costs, format: formats, error: errors, kernel: kernels }[mode](graph);
 }
 
 function families({ columns }: Graph): Scale {
@@ -78,6 +78,18 @@ function errors({ columns, passes }: Graph): Scale {
   const legend = [GOOD_DB, 40, 20, 0].map((sqnr) => ({ colour: { strength: strength(sqnr) }, text: sqnrText(sqnr) }));
   const nothing = passes.length > 0 ? 'No error has been measured yet.' : 'No error has been measured: apply a pass that quantises.';
   return { of, legend: columns.sqnr.some((sqnr) => sqnr !== null) ? legend : [], nothing };
+}
+
+/** What was fused into one kernel has one colour. */
+function kernels({ columns }: Graph): Scale {
+  const found = [...new Set(columns.kernel)].filter((text) => text !== null).sort();
+  const legend = found.map((text, category) => ({ colour: { category }, text }));
+  const of = (box: Box): Colour => {
+    const own = new Set(columns.kernel.slice(box.first, box.end));
+    const [only] = own;
+    return own.size === 1 && typeof only === 'string' ? { category: found.indexOf(only) } : undefined;
+  };
+  return { of, legend, nothing: "No kernels are known: show Inductor's code of the model first." };
 }
 
 function typeOf(value: Value | undefined): string | undefined {

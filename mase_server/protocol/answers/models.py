@@ -115,6 +115,7 @@ class CostRow(TypedDict):
     places: list[CostPlace]
     passes: str
     saturated: float | None
+    kernels: int | None
 
 
 class ModelTrace(TypedDict):
@@ -522,7 +523,8 @@ class GraphColumns(TypedDict, total=False):
 
     row: its number; inputs: the numbers of the operations that it reads.  value, scope, file: indices into the tables
     of a `Graph`, -1 for none.  details: what a hover shows.  format .. saturated: results of passes.  parameters: how
-    many elements the parameters of a layer, or of a parameter that it reads, have.  bytes: of its result.
+    many elements the parameters of a layer, or of a parameter that it reads, have.  bytes: of its result.  kernel: the
+    names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`.
     """
 
     row: list[int]
@@ -549,6 +551,7 @@ class GraphColumns(TypedDict, total=False):
     saturated: list[float | None]
     parameters: list[int]
     bytes: list[int]
+    kernel: list[str | None]
 
 
 class Graph(ModelTrace):

@@ -75,6 +75,8 @@ _TOP = re.compile(
 )
 #: A result whose class the exporter does not know.
 _UNKNOWN = re.compile(r"Found <class '([\w.]+)'> in output, which is not a known type")
+#: Where the name of a layer's class has words, as in LayerNorm and LeakyReLU.
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 #: Lines of a reason that are for PyTorch's own developers, or about where to read more.
 _FOR_DEVELOPERS = re.compile(r"\n+\s*(Developer debug context:|For more details about|Note: ).*", re.DOTALL)
 _ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace .*?\n+")
@@ -144,11 +146,26 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad(), patch.dict(sys.modules, __main__=main):
         known = set(sys.modules)
+        _construct_plainly()
         made = VIEWS[ask.name](scene)
         if ask.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
         send({"event": "imported", "modules": list(_list_libraries(sys.modules.keys() - known, scene.workspace))})
     return send({"value": made})
+
+
+def _construct_plainly() -> None:
+    """Have Dynamo and Python construct modules as if no construction had been recorded; no `__new__` can be removed."""
+    from torch._dynamo.variables.user_defined import UserDefinedClassVariable
+
+    def construct(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
+        return object.__new__(kind)
+
+    is_standard: Any = UserDefinedClassVariable.is_standard_new
+    UserDefinedClassVariable.is_standard_new = lambda variable: (  # type: ignore[method-assign]
+        getattr(variable.value, "__new__", None) is construct or is_standard(variable)
+    )
+    nn.Module.__new__ = staticmethod(construct)  # type: ignore[assignment]
 
 
 def _list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
@@ -432,6 +449,7 @@ def _find_sources(origins: Iterable[fx.Node], workspace: str) -> Iterator[tuple[
         own = [frame for frame in frames if owns(workspace, frame[0])]
         called = (node.meta.get("source_fn_stack") or [("", node.target)])[-1][1]
         name = str(getattr(called, "__name__", called))
+        name = _WORDS.sub("_", name).lower() if isinstance(called, type) else name
         yield from ((*frame, name) for frame in (own or frames)[-1:])
 
 
