@@ -215,11 +215,13 @@ class BlockingMethods:
         result = self.call("mase/draw", _given(path=path, model=model, original=original, colours=colours, file=file))
         return cast("Drawing", result)
 
-    def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
+    def compiled(
+        self, path: str, model: str | None = None, view: str | None = None, further: bool | None = None
+    ) -> Compiled:
         """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
         sizes.
         """
-        return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view)))
+        return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view, further=further)))
 
     def open(
         self,
@@ -529,11 +531,14 @@ class AsyncMethods:
         )
         return cast("Drawing", result)
 
-    async def compiled(self, path: str, model: str | None = None, view: str | None = None) -> Compiled:
+    async def compiled(
+        self, path: str, model: str | None = None, view: str | None = None, further: bool | None = None
+    ) -> Compiled:
         """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
         sizes.
         """
-        return cast("Compiled", await self.call("mase/compiled", _given(path=path, model=model, view=view)))
+        result = await self.call("mase/compiled", _given(path=path, model=model, view=view, further=further))
+        return cast("Compiled", result)
 
     async def open(
         self,

@@ -218,6 +218,38 @@ def test_onnx_is_text_below_the_lines_that_call_for_it_or_says_what_to_install(s
     assert places == {(str(seeded), "return self.b(self.a(x).relu())")}
 
 
+DRAWS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+
+    def forward(self, x):
+        h = self.a(x)
+        if h.sum() > -1e9:
+            h = F.dropout(h, 0.5, True)
+        return F.dropout(h, 0.5, True)
+
+
+if __name__ == "__main__":
+    Net()(torch.ones(2, 4))
+"""
+
+
+def test_where_computing_both_sides_changes_what_is_drawn_one_side_is_run(tmp_path):
+    (tmp_path / "net.py").write_text(DRAWS)
+    [found] = compiled(tmp_path / "net.py")["Net"]["breaks"]
+    assert found["fix"]["title"] == "Choose with `torch.cond`"
+    mended = edited(DRAWS, found["fix"]["edits"])
+    (tmp_path / "mended.py").write_text(mended)
+    assert compiled(tmp_path / "mended.py")["Net"]["breaks"] == []
+
+
 LOOKS_BACK = """
 import torch
 from torch import nn

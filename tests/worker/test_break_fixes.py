@@ -35,6 +35,10 @@ CASES = {
              "h = torch.where(h.sum() > 0, h + 1, h)"),
     "chooses": ("h = h + 1 if h.sum() > 0 else h", "Data-dependent branching", BRANCH,
                 "h = torch.where(h.sum() > 0, h + 1, h)"),
+    "says why": ("# first\nif h.sum() > 0:  # large\n    # more\n    h = h + 1  # rest", "Data-dependent branching",
+                 BRANCH, "# first\n# large\n# more\nh = torch.where(h.sum() > 0, h + 1, h)  # rest"),
+    "runs one side": ("if h.sum() > 0:\n    h = seen(h)", "Data-dependent branching", BRANCH,
+                      "h = torch.cond(h.sum() > 0, lambda: seen(h), lambda: h.clone())"),
     "equal": ("h = h + 1 if torch.equal(h, seen) else h", "Data-dependent branching", BRANCH,
               "h = torch.where((h == seen).all(), h + 1, h)"),
     "allclose": ("h = h + 1 if torch.allclose(h, seen) else h", "Data-dependent branching", BRANCH,
@@ -68,7 +72,7 @@ def edited(text, edits):
 def test_a_break_has_advice_and_edits_to_try(name):
     body, reason, advice, after = CASES[name]
     text = HEAD + textwrap.indent(body, "    ") + "\n"
-    line = HEAD.count("\n") + (2 if name == "list" else 1)
+    line = HEAD.count("\n") + (2 if name in ("list", "says why") else 1)
     scene = BreakScene("net.py", text, line)
     assert scene.column == 4
     assert scene.advise(reason, ["its own hint"]).startswith(advice)

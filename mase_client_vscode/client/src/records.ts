@@ -485,7 +485,7 @@ export interface Drawing {
   file?: string;
 }
 
-/** The product of a compiler for a model. view: dynamo, aten, inductor or export. text: the graphs as Python, or Inductor's code. lines: [line of the text, file, line of the file]. operations: in all graphs. problem: why there is no program. */
+/** The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx. text: the graphs as Python, or Inductor's code. lines: [line of the text, file, line of the file]. operations: in all graphs. problem: why there is no program. */
 export interface Compiled {
   view: string;
   text: string;
@@ -972,10 +972,11 @@ export interface Recompile {
   reason: string;
 }
 
-/** A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes. calls: in one run of the model. reads_bytes, writes_bytes: of all calls, each buffer counted once for each. */
+/** A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes. operations: [file, line, name] of what was called there, such as "gelu"; several make it a fused one. calls: in one run of the model. reads_bytes, writes_bytes: of all calls, each buffer counted once for each. */
 export interface Kernel {
   name: string;
   lines: [string, number][];
+  operations: [string, number, string][];
   calls: number;
   reads_bytes: number;
   writes_bytes: number;
@@ -1024,7 +1025,7 @@ export interface InputRow {
   differs: boolean;
 }
 
-/** The columns that were asked for; a row of each tells of one operation. row: its number; inputs: the numbers of the operations that it reads. value, scope, file: indices into the tables of a `Graph`, -1 for none. details: what a hover shows. format .. saturated: results of passes. parameters: how many elements the parameters of a layer, or of a parameter that it reads, have. bytes: of its result. */
+/** The columns that were asked for; a row of each tells of one operation. row: its number; inputs: the numbers of the operations that it reads. value, scope, file: indices into the tables of a `Graph`, -1 for none. details: what a hover shows. format .. saturated: results of passes. parameters: how many elements the parameters of a layer, or of a parameter that it reads, have. bytes: of its result. kernel: the names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`. */
 export interface GraphColumns {
   row?: number[];
   name?: string[];
@@ -1050,6 +1051,7 @@ export interface GraphColumns {
   saturated?: (number | null)[];
   parameters?: number[];
   bytes?: number[];
+  kernel?: (string | null)[];
 }
 
 /** A file that nodes of a graph stand in. library: is it outside the workspace? */
@@ -1153,6 +1155,7 @@ export interface CostRow {
   places: CostPlace[];
   passes: string;
   saturated: number | null;
+  kernels: number | null;
 }
 
 /** A model with its title. path: of a file. */

@@ -7,6 +7,9 @@ are the same; of a branch, those of both sides.
 from __future__ import annotations
 
 import ast
+import io
+import itertools
+import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +40,8 @@ _BY_REASON = {
 _TELLING = frozenset({"print", "debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 _NUMBERS = {"float": ("", ".float()"), "int": (".long()", ".long()"), "bool": (".bool()", ".bool()")}
 _LOGIC = {ast.And: "torch.logical_and", ast.Or: "torch.logical_or"}
+#: How to choose between two values: a function, what stands before each, and what follows one that is a name alone.
+_CHOICES = (("torch.where", "", ""), ("torch.cond", "lambda: ", ".clone()"))
 _FLAG = "not torch.compiler.is_compiling()"
 
 
@@ -138,15 +143,28 @@ class BreakScene:
         if found is None:
             return
         node, last, test, start, sides = found
-        title = "Choose with `torch.where`"
-        for tensor in ("", ".float()"):
+        if isinstance(node, ast.stmt):
+            start = (
+                "".join(f"{comment}\n{' ' * node.col_offset}" for comment in self._list_comments(node, last)) + start
+            )
+        for (call, before, after), tensor in itertools.product(_CHOICES, ("", ".float()")):
             rule = self._rule(tensor)
             condition = self._rewrite(test, rule)
-            first, second = (self._write_side(side, rule) for side in sides)
-            edit = self._replace(node, f"{start}torch.where({condition}, {first}, {second})", last)
-            other = self._replace(node, f"{start}torch.where(torch.logical_not({condition}), {first}, {second})", last)
+            first, second = (
+                before + text + (after if text.isidentifier() else "")
+                for text in (self._write_side(side, rule) for side in sides)
+            )
+            edit = self._replace(node, f"{start}{call}({condition}, {first}, {second})", last)
+            other = self._replace(node, f"{start}{call}(torch.logical_not({condition}), {first}, {second})", last)
             asked = self._replace(test, f"not ({self._source(test)})")
-            yield Candidate(title, [edit], ([asked], [other]))
+            yield Candidate(f"Choose with `{call}`", [edit], ([asked], [other]))
+
+    def _list_comments(self, node: ast.stmt, last: ast.expr | ast.stmt) -> Iterator[str]:
+        """The comments from one statement to the end of another, which an edit would take away."""
+        end = last.end_lineno or last.lineno, self._column(last.end_lineno or last.lineno, last.end_col_offset or 0)
+        for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+            if token.type == tokenize.COMMENT and (node.lineno, 0) <= token.start < end:
+                yield token.string
 
     def _split_branch(
         self, statement: ast.stmt

@@ -155,17 +155,25 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
 
 
 def _construct_plainly() -> None:
-    """Have Dynamo and Python construct modules as if no construction had been recorded; no `__new__` can be removed."""
+    """Have Dynamo and Python construct modules as if no construction had been recorded; no `__new__` can be removed.
+
+    Where the recorded forward used Dynamo, that learned the builtins while the recorder stood in for one.
+    """
+    from torch._dynamo import trace_rules
     from torch._dynamo.variables.user_defined import UserDefinedClassVariable
 
     def construct(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
         return object.__new__(kind)
 
     is_standard: Any = UserDefinedClassVariable.is_standard_new
-    UserDefinedClassVariable.is_standard_new = lambda variable: (  # type: ignore[method-assign]
+    UserDefinedClassVariable.is_standard_new = lambda variable: (  # type: ignore[method-assign, assignment]
         getattr(variable.value, "__new__", None) is construct or is_standard(variable)
     )
     nn.Module.__new__ = staticmethod(construct)  # type: ignore[assignment]
+    for learned in vars(trace_rules).values():
+        if isinstance(learned, trace_rules.FunctionIdSet):
+            learned.function_ids = None
+    trace_rules.clear_lru_cache()
 
 
 def _list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
