@@ -82,9 +82,10 @@ logger.handlers, logger.propagate = [Keeper()], False
 def keep(graph, inputs):
     graphs.append(sum(node.op.startswith("call_") for node in graph.graph.nodes))
     return graph.forward
+found = {}
 plain = nn.Module.__call__
 def call(self, *args, **kwargs):
-    if title not in ("model", type(self).__name__):
+    if title != (type(self).__name__ if not found else "model"):
         return plain(self, *args, **kwargs)
     nn.Module.__call__ = plain
     with torch.no_grad():
