@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from IPython.display import Pretty, display
 
 from mase_server.cli.reports import Report
 from mase_server.jupyter.tracer import NotTraced, Tracer
-from mase_server.lsp.wording import NAMES, has_hint, hint_text, lens_text
+from mase_server.lsp.wording import NAMES, describe_break, format_count, has_hint, hint_text, lens_text
 from mase_server.protocol.snapshot import Problem
 from mase_server.visible import escape_markup, reveal_lines
 
-_USAGE = "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell; --graph draws; --help"
+_USAGE = "%mase MODEL, %mase MODEL(inputs), %mase compiled MODEL(inputs), or %%mase above a cell; --graph draws; --help"
 _DRAW, _HELP = "--graph", "--help"
+_COMPILED = re.compile(r"compiled(:(?P<view>\w+))?")
 #: Aliased because IPython has no annotations.
 _show: Any = display
 _text: Any = Pretty
@@ -42,6 +44,7 @@ class MaseMagics(Magics):
         %mase net               the layers of a model, with inputs that are found
         %mase net(x)            with inputs of your own
         %mase --graph net(x)    as a drawing, in a terminal as a tree of its modules
+        %mase compiled net(x)   where torch.compile breaks its graphs; compiled:inductor for a view, such as its code
         %%mase                  runs the cell as usual, and shows its shapes below it
         """
         if _HELP in line.split():
@@ -55,6 +58,9 @@ class MaseMagics(Magics):
             return None
         if not words:
             raise UsageError(_USAGE)
+        if (asked := _COMPILED.fullmatch(words[0])) is not None and words[1:]:
+            self._show_compiled(" ".join(words[1:]), asked["view"] or "")
+            return None
         graph = self._evaluate_graph(" ".join(words))
         return Drawing(graph) if _DRAW in line.split() else graph
 
@@ -77,6 +83,24 @@ class MaseMagics(Magics):
             _show(Shown(cell, self._tracer.trace(context + cell), context.count("\n") + 1))
         except NotTraced as error:
             _show(Shown(cell, str(error)))
+
+    def _show_compiled(self, call: str, view: str) -> None:
+        """Trace a call with the statements that define its names, and show what a compiler makes of its models."""
+        earlier = [self._as_python(source) for source in self._shell.user_ns.get("In", [])]
+        tracer = self._tracer = self._tracer or Tracer(os.getcwd())  # noqa: PTH109  (the daemon speaks in texts)
+        try:
+            tracer.trace(f"{context_of(call, earlier)}{call}\n", view or "dynamo")
+        except NotTraced as error:
+            raise UsageError(str(error)) from None
+        if not tracer.compiled:
+            raise UsageError(f"{call} calls no model that can be traced")
+        for title, told in tracer.compiled.items():
+            breaks = format_count(len(told["breaks"]), "break")
+            _show(_text(reveal_lines(f"{title}: {format_count(told['graphs'], 'graph')}, {breaks}")))
+            for one in told["breaks"]:
+                _show(_text(reveal_lines(describe_break(one))))
+            if view:
+                _show(_text(reveal_lines(told["text"])))
 
     def _as_python(self, source: str) -> str:
         """Convert a cell to Python: drop the line of `%%mase`, turn other magics into calls, and keep the lines."""

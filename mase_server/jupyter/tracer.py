@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
 from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, report_now
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mase_server.rpc.registry import Registration
 
 
+#: Maximum seconds for a compiler.
+_LONG = 600.0
 #: Seconds that the kernel's own daemon may be silent; it has no substitute.
 _OWN_PATIENCE = 30.0
 
@@ -44,9 +46,13 @@ class Tracer:
         self._file = Path(canonical_path(Path(folder, f".mase-cell-{os.getpid()}.py")))
         self._own: OwnDaemon | None = None
         self._unfit: set[Registration] = set()
+        #: The view to ask of each model, and what came of it in the last trace, by title.
+        self.view = ""
+        self.compiled: dict[str, Any] = {}
 
-    def trace(self, source: str) -> Report:
-        """Trace a text, which runs as a program, and return the result. NotTraced."""
+    def trace(self, source: str, view: str = "") -> Report:
+        """Trace a text, which runs as a program, and return the result. NotTraced. view: of compilers, kept too."""
+        self.view, self.compiled = view, {}
         if not self._file.parent.is_dir():
             raise NotTraced(f"a cell is traced as a file of its folder, but there is no folder {self._file.parent}")
         return self._of_workspace(source) or self._of_own(source)
@@ -82,9 +88,17 @@ class Tracer:
 
     def _asked(self, registration: Registration, source: str, patience: float | None = None) -> Report:
         path = str(self._file)
+        from mase_server.client.stream import RpcError
+
         with connect_daemon(registration, patience) as client:
             open_file(client, path, source)
             report = report_now(client, self._file, text=source.encode("utf-8", "surrogatepass"))
+            for title in [one["title"] for one in report.models] if self.view else ():
+                asked = {"path": path, "model": title, "view": self.view}
+                try:
+                    self.compiled[title] = client.call("mase/compiled", asked, timeout=_LONG)
+                except RpcError as error:
+                    raise NotTraced(str(error)) from error
             client.call("mase/close", {"path": path})
             return report
 

@@ -35,6 +35,11 @@ CELLS = {
     "own": OWN,
     "a class": "%%mase\nclass" + MODEL.partition("class")[2] + "\nnet = Net()\nnet(torch.ones(7, 8))",
     "broken": "%%mase\nclass" + BROKEN,
+    "prints": "class Prints(nn.Module):\n    def forward(self, x):\n"
+    "        y = x + 1\n        print(1)\n        return y * 2",
+    "compiled": "talks = Prints()\n%mase compiled talks(torch.ones(2, 3))",
+    "aten": "%mase compiled:aten talks(torch.ones(2, 3))",
+    "no view": "%mase compiled:no talks(torch.ones(2, 3))",
     "odd": "odd = type('<b>Odd</b>', (nn.Module,), {'forward': lambda self, x: self.get_submodule('<i>')(x)})()\n"
     "odd.add_module('<i>', nn.Linear(2, 2))\n%mase odd(torch.ones(1, 2))",
     "script": "%%mase\n'<script>alert(1)</script>'\ny = nn.Linear(2, 2)(torch.ones(1, 2)) # a < b & c",
@@ -175,6 +180,14 @@ def test_the_magic_tells_its_forms(shown):
         assert form in told
 
 
+def test_a_call_is_compiled_with_its_breaks_and_as_a_view(shown):
+    told = [output["data"]["text/plain"] for output in shown["compiled"]["outputs"]]
+    assert told[0] == "Prints: 2 graphs, 1 break"
+    assert "print" in told[1]
+    *_, text = [output["data"]["text/plain"] for output in shown["aten"]["outputs"]]
+    assert re.findall(r"torch\.ops\.aten\.(\w+)\.Tensor", text) == ["add", "mul"]
+
+
 def test_ipython_in_a_terminal_shows_tables_and_trees(tmp_path):
     script = tmp_path / "session.ipy"
     script.write_text("\n".join(["%load_ext mase_server.jupyter", MODEL, "net = Net()", ""]))
@@ -194,10 +207,11 @@ def test_ipython_in_a_terminal_shows_tables_and_trees(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("no words", "%mase MODEL, %mase MODEL(inputs), or %%mase above a cell"),
+        ("no words", "%mase MODEL, %mase MODEL(inputs), %mase compiled MODEL(inputs), or %%mase above a cell"),
         ("a number", "n is a int; %mase takes a torch.nn.Module or a MaseGraph"),
         ("another argument", "Net cannot be called so: "),
         ("no expression", "'net(' is no expression"),
+        ("no view", "there is no view 'no'"),
         ("words", "%%mase takes no words, not 'net'"),
         ("no Python", "SyntaxError"),
         ("unloaded", "%mase` not found"),
