@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
-from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, report_now
+from mase_server.cli.attached import Detached, connect_daemon, daemon_of, list_compiled, open_file, report_now
 from mase_server.paths import canonical_path
 from mase_server.programs import own_server
 from mase_server.rpc.registry import VARIABLE, Registration
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mase_server.rpc.registry import Registration
 
 
-#: Maximum seconds for a compiler.
-_LONG = 600.0
 #: Seconds that the kernel's own daemon may be silent; it has no substitute.
 _OWN_PATIENCE = 30.0
 
@@ -88,17 +86,11 @@ class Tracer:
 
     def _asked(self, registration: Registration, source: str, patience: float | None = None) -> Report:
         path = str(self._file)
-        from mase_server.client.stream import RpcError
-
         with connect_daemon(registration, patience) as client:
             open_file(client, path, source)
             report = report_now(client, self._file, text=source.encode("utf-8", "surrogatepass"))
-            for title in [one["title"] for one in report.models] if self.view else ():
-                asked = {"path": path, "model": title, "view": self.view}
-                try:
-                    self.compiled[title] = client.call("mase/compiled", asked, timeout=_LONG)
-                except RpcError as error:
-                    raise NotTraced(str(error)) from error
+            if self.view:
+                self.compiled = dict(list_compiled(client, report, self.view))
             client.call("mase/close", {"path": path})
             return report
 
