@@ -15,6 +15,7 @@ NOTHING: dict[str, Any] = {
     "max_error": None,
     "passes": "",
     "saturated": None,
+    "kernels": None,
     "hardware": None,
 }
 
