@@ -378,7 +378,7 @@ def lsp() -> None:
 _ELSEWHERE = {
     "check": "checking", "graph": "graphing", "draw": "graphing", "inputs": "inputs", "workers": "serving",
     "doctor": "doctor", "serve": "serving", "view": "viewing", "sweep": "sweep", "compile": "graphing",
-    "rpc": "serving",
+    "rpc": "serving", "costs": "costing",
 }  # fmt: skip
 
 

@@ -165,7 +165,7 @@ Tell = Callable[[str], None]
 
 #: Maximum seconds for passes and drawings.
 _LONG = 600.0
-_SLOW = frozenset({"mase/compiled", "mase/draw"})
+_SLOW = frozenset({"mase/compiled", "mase/draw", "mase/deviceCosts"})
 
 
 #: Codes of refusals that name something that is not there: wrong usage.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 from mase_server import __version__
 from mase_server.daemon.api_costs import COSTS
+from mase_server.daemon.api_devices import DEVICES
 from mase_server.daemon.api_files import FILES, get_opener_name
 from mase_server.daemon.api_graphs import GRAPHS
 from mase_server.daemon.api_inputs import INPUTS
@@ -445,6 +446,7 @@ API = (
     ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, answers.Simulation, executes=True),
     ApiMethod("mase/forgetVerilog", MODEL, forget_verilog, answers.Verilog),
     *OUTPUTS,
+    *DEVICES,
     *FILES,
     *INPUTS,
     *GRAPHS,

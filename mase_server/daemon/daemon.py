@@ -102,7 +102,8 @@ class Daemon:
         self.passes = Passes(host, on_shown=lambda path, title: self.verilog.shown(path, title))
         self.verilog = Verilog(host, self.passes)
         self.simulations = Simulations(self.verilog, listener, cache_dir)
-        self._folder_of = folder_of
+        self.cache_dir = cache_dir
+        self.folder_of = folder_of
         self._trusts = trusts or (lambda path: settings_of(folder_of(path)).trusted)
         self._tracked: dict[str, Tracked] = {}
         self._libraries: set[str] = set()
@@ -163,7 +164,7 @@ class Daemon:
         fresh = tracked is None or (options is not None and options != tracked.options)
         if tracked is None:
             freshness = Freshness(self._unsaved.look)
-            tracked = self._tracked[path] = Tracked(path, self._folder_of(path), freshness=freshness)
+            tracked = self._tracked[path] = Tracked(path, self.folder_of(path), freshness=freshness)
         reopened = not tracked.open and not fresh
         if by == EDITOR:
             self._unsaved.drop_others(path, by)

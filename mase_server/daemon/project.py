@@ -13,6 +13,11 @@ Net = "x: f32[1, 784]"                       # as the setting mase.inputs
 [tool.mase.limits]
 seconds = 60                                 # of each file's trace
 memory = 8                                   # GiB
+
+[tool.mase.devices.board]                    # for `costs`: bytes, and bytes and operations a second
+memory = 8e9
+bandwidth = 68e9
+rates = { f16 = 10e12, i8 = 20e12 }
 ```
 """
 
@@ -33,7 +38,7 @@ from mase_server.suggestions import suggest
 
 #: What a rule may be: the severity of its problems, or "off".
 RULES = ("off", "information", "warning", "error")
-_KEYS = ("exclude", "rules", "inputs", "limits")
+_KEYS = ("exclude", "rules", "inputs", "limits", "devices")
 _LIMITS = ("seconds", "memory")
 _DEFAULT = FolderSettings()
 
@@ -46,7 +51,8 @@ class ProjectError(Exception):
 class Project:
     """The table of one project, at its root. rules: code -> severity or "off".  inputs: as in `FolderSettings`.
 
-    exclude: patterns of paths relative to the root.  seconds, memory: limits of a trace; memory in bytes.
+    exclude: patterns of paths relative to the root.  seconds, memory: limits of a trace; memory in bytes.  devices: as
+    in `devices.toml`.
     """
 
     root: str = ""
@@ -55,6 +61,7 @@ class Project:
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     seconds: float | None = None
     memory: int | None = None
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def excludes(self, file: str) -> bool:
         """Is a file, or a folder that it is in, left out?"""
@@ -118,7 +125,10 @@ def _make_project(root: str, table: Any) -> Project:
     inputs = _read_table("inputs", table.get("inputs", {}))
     texts = {name: _read_texts(f"inputs.{name}", value) for name, value in inputs.items()}
     memory = int(limits["memory"] * (1 << 30)) if "memory" in limits else None
-    return Project(root, rules, _read_texts("exclude", table.get("exclude", [])), texts, limits.get("seconds"), memory)
+    devices = _read_table("devices", table.get("devices", {}))
+    tables = {name: _read_table(f"devices.{name}", value) for name, value in devices.items()}
+    exclude = _read_texts("exclude", table.get("exclude", []))
+    return Project(root, rules, exclude, texts, limits.get("seconds"), memory, tables)
 
 
 def _read_table(name: str, value: Any, known: Iterable[str] = ()) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from mase_server.lsp.labels import LIMIT, has_tensor, label_values
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
-    from mase_server.protocol.answers import GraphBreak
+    from mase_server.protocol.answers import DeviceCosts, GraphBreak
     from mase_server.protocol.records import UnrunCode
 
 
@@ -165,6 +165,25 @@ def format_with_prefix(number: float, unit: str) -> str:
 def in_bytes(number: float) -> str:
     """A size in bytes with a binary prefix: `96.0 KiB`, `12 B`."""
     return _scale_number(number, 1024, _BINARY)
+
+
+def format_seconds(seconds: float) -> str:
+    """A time with three digits: `3.10 ms`, `0.45 µs`."""
+    if seconds >= 1:
+        return f"{_scale_number(seconds, 1000, ('s', 'ks', 'Ms'))}" if seconds >= 100 else f"{seconds:.3g} s"
+    unit, factor = next((each for each in (("ms", 1e3), ("µs", 1e6)) if seconds * each[1] >= 1), ("ns", 1e9))
+    return f"{seconds * factor:.3g} {unit}"
+
+
+def describe_fit(told: DeviceCosts) -> str:
+    """`fits 24.0 GB: B <= 18 at T = 1024; T <= 8192 at B = 4`."""
+    memory, sizes = format_with_prefix(told["memory"], "B"), told["sizes"]
+    texts = []
+    for name, most in told["fits"].items():
+        others = ", ".join(f"{other} = {size}" for other, size in sizes.items() if other != name)
+        at = f" at {others}" if others else ""
+        texts.append(f"{name} <= {most}{at}" if most else f"not even {name} = 1{at}")
+    return f"fits {memory}: {'; '.join(texts)}"
 
 
 def _scale_number(number: float, step: int, units: Sequence[str]) -> str:

@@ -379,6 +379,35 @@ class TransformRecord(TransformFacts):
 # Hardware of a model, and its simulation.
 
 
+class RunCosts(TypedDict):
+    """What a run of a model costs, on any device; see `worker/transforms/device_costs.py`.
+
+    measured: "" if it was recorded without values.  held: what the peak holds, as [kind, file, line, module, bytes].
+    curve: [number of the operator, bytes held after it, file, line, module].  calls: [phase, operator, element type,
+    file, line, module, FLOPs, bytes read, bytes written, how often].  files, modules: what these numbers stand for.
+    fits: the largest size of each symbol within the memory; sizes: the traced ones.
+    """
+
+    mode: str
+    optimizer: str
+    loss: str
+    measured: str
+    peak_bytes: int
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    inputs_bytes: int
+    activations_bytes: int
+    held: list[list[Any]]
+    kinds: dict[str, int]
+    curve: list[list[int]]
+    calls: list[list[Any]]
+    files: list[str]
+    modules: list[str]
+    fits: dict[str, int]
+    sizes: dict[str, int]
+
+
 class BuildRecord(TypedDict):
     """How hardware is made."""
 

@@ -118,6 +118,58 @@ class CostRow(TypedDict):
     kernels: int | None
 
 
+class RunPlace(TypedDict):
+    """Where an operator was called for. file: "" if no line of the workspace is known.  module: its path."""
+
+    file: str
+    line: int
+    module: str
+
+
+class PeakHolder(RunPlace):
+    """Bytes that are held when most are. kind: parameter, buffer, input, activation, gradient, optimizer state or
+    temporary."""
+
+    kind: str
+    bytes: int
+
+
+class CurvePoint(RunPlace):
+    """Bytes that are held after an operator. step: its number."""
+
+    step: int
+    bytes: int
+
+
+class RunRow(RunPlace):
+    """All calls of an ATen operator at one place. phase: forward, backward or optimizer.  bound: compute, memory or
+    launch.  seconds: an estimate."""
+
+    phase: str
+    operator: str
+    dtype: str
+    calls: int
+    flops: int
+    reads_bytes: int
+    writes_bytes: int
+    bound: str
+    seconds: float
+
+
+class DeviceFacts(TypedDict):
+    """A device that costs are estimated for. memory: bytes, 0 if unknown.  bandwidth: bytes a second.
+
+    rates: operations a second by element type.  source: of these figures.
+    """
+
+    name: str
+    title: str
+    memory: int
+    bandwidth: float
+    rates: dict[str, float]
+    source: str
+
+
 class ModelTrace(TypedDict):
     """A model in one trace.
 
@@ -318,6 +370,36 @@ class Drawing(TypedDict, total=False):
 
 
 # What compilers make of a model.
+
+
+class DeviceCosts(ModelTrace):
+    """What a run of a model needs on a device. mode: inference or training.  loss: what is differentiated, in words.
+
+    measured: how values were needed to record it, "" if it was recorded without.  memory: the bytes that `fits` is for.
+    sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others.  at_peak: what
+    holds the peak, the largest first.  curve: memory over the run.  seconds: an estimate.  bound: of most of the time.
+    """
+
+    device: DeviceFacts
+    mode: str
+    optimizer: str
+    loss: str
+    measured: str
+    memory: int
+    sizes: dict[str, int]
+    fits: dict[str, int]
+    peak_bytes: int
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    inputs_bytes: int
+    at_peak: list[PeakHolder]
+    curve: list[CurvePoint]
+    seconds: float
+    flops: int
+    bound: str
+    rows: list[RunRow]
 
 
 class GraphBreak(TypedDict):

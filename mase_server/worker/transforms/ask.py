@@ -55,7 +55,7 @@ class Ask:
     use.  seconds: that the call may take.  name: of the files to write, of the drawing's colours, or of a module or
     parameter.  hardware: the parameters of the method that makes hardware.  names: the wanted arrays, () for all.
     start, count: the wanted bytes.  further: run a compiled model at other
-    sizes, and try edits that remove graph breaks?
+    sizes, and try edits that remove graph breaks?  run: what `device_costs` reads.
     """
 
     model: str = ""
@@ -71,6 +71,7 @@ class Ask:
     start: int = 0
     count: int = 0
     further: bool = False
+    run: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> Ask:
@@ -89,6 +90,7 @@ class Ask:
             int(params.get("start") or 0),
             int(params.get("count") or 0),
             bool(params.get("further")),
+            params.get("run") or {},
         )
 
 

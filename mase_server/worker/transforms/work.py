@@ -29,7 +29,9 @@ from mase_server.tracing.recording.rungs import OnCpu
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms import runs
 from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.calibration import send_calibration
 from mase_server.worker.transforms.compiled import send_compiled
+from mase_server.worker.transforms.device_costs import send_run_costs
 from mase_server.worker.transforms.forks import Fork, Send, make_sender
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.runs import Subject, answer_on_meta, raise_stopped, run_steps, useful_threads
@@ -298,6 +300,8 @@ _WORK: dict[str, _Method] = {
     "export": write_checkpoint,
     "draw": send_drawing,
     "compiled": send_compiled,
+    "run_costs": send_run_costs,
+    "calibrate": send_calibration,
     "weights": send_weights,
     "weight_statistics": send_weight_statistics,
 }

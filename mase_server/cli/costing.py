@@ -1,0 +1,158 @@
+"""`mase-server costs`: the memory and the time of inference or training on a device."""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mase_server.cli.reports import Talk
+from mase_server.cli.session import Refused, Subject, ask_daemon
+from mase_server.cli.steps import complete_models
+from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
+from mase_server.lsp.wording import describe_fit, format_seconds, format_with_prefix
+from mase_server.protocol.answers import DeviceCosts, RunPlace
+from mase_server.protocol.records import Params
+
+#: Rows of each table for people; the other formats have all.
+_ROWS = 12
+_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+
+
+class Format(StrEnum):
+    """The output format of `costs`."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+class Dtype(StrEnum):
+    """The element type of parameters and inputs."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP64 = "fp64"
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of a text such as 24GB (24 * 10^9) or 512MiB; BadParameter."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", text.lower())
+    if found is None or (found[2] or "") not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is no size; write it as 24GB or 512MiB")
+    return int(float(found[1]) * _UNITS[found[2]])
+
+
+def costs(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
+    device: Annotated[str, typer.Option(help="A device, such as H100; CPU is this machine, as measured.")] = "CPU",
+    train: Annotated[
+        str, typer.Option(metavar="OPTIMIZER", help="A step of training: sgd, adamw, ..., or auto for the file's own.")
+    ] = "",
+    dtype: Annotated[Dtype | None, typer.Option(help="Of parameters and inputs, instead of their own.")] = None,
+    fit: Annotated[bool, typer.Option("--fit", help="Search the largest sizes that fit into the memory.")] = False,
+    memory: Annotated[str | None, typer.Option(help="Instead of the device's, such as 24GB.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="For people, or programs.")] = Format.TABLE,
+    model: Annotated[
+        str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)
+    ] = None,
+    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
+    python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
+    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
+) -> None:
+    """Tell what a model needs on a device: its peak memory and who holds it, the time, and the sizes that fit.
+
+    The model runs on tensors without data, so it needs neither the device nor the memory. Times are estimates.
+
+    Examples:
+
+        mase-server costs net.py --device H100
+
+        mase-server costs net.py --device L4 --train adamw --dtype bf16 --fit
+
+        mase-server costs net.py --train auto --format json | jq '.models[].at_peak[:5]'
+
+    Exit status: 0 told, 1 it cannot be told, 2 wrong usage.
+    """
+    given: dict[str, object] = {"device": device, "train": train, "dtype": "" if dtype is None else dtype.value, "fit": fit}
+    if memory is not None:
+        given["memory"] = parse_memory(memory)
+    try:
+        subject = Subject(file, tuple(inputs or ()), python, daemon)
+        found = ask_daemon(subject, lambda path: request_costs(path, model, given))
+    except Refused as error:
+        say(f"error: {error}", error=True)
+        raise typer.Exit(error.status) from None
+    if output is Format.JSON:
+        say_json({"models": found})
+    elif output is Format.CSV:
+        _write_csv(found)
+    else:
+        for told in found:
+            print_lines(_list_lines(told))
+    sys.stdout.flush()
+
+
+def request_costs(path: str, model: str | None, given: Params) -> Talk[list[DeviceCosts]]:
+    """The costs of the model of a title, else of all models of the file."""
+    answer = yield "mase/models", {"path": path}
+    titles = [each["title"] for each in answer["models"]] if model is None else [model]
+    if not titles:
+        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
+    found = []
+    for title in titles:
+        found.append((yield "mase/deviceCosts", {"path": path, "model": title, **given}))
+    return found
+
+
+def _write_csv(found: list[DeviceCosts]) -> None:
+    writer = csv.writer(sys.stdout)
+    columns = ("phase", "operator", "dtype", "file", "line", "module", "calls", "flops", "reads_bytes", "writes_bytes",
+               "bound", "seconds")  # fmt: skip
+    writer.writerow(("model", *columns))
+    for told in found:
+        writer.writerows((told["model"], *(dict(row)[key] for key in columns)) for row in told["rows"])
+
+
+def _list_lines(told: DeviceCosts) -> Iterator[Line]:
+    sizes = ", ".join(f"{name} = {size}" for name, size in told["sizes"].items())
+    what = f"training with {told['optimizer']}, loss: {told['loss']}" if told["optimizer"] else "inference"
+    yield Line(((f"{told['model']}: {what}{f', at {sizes}' if sizes else ''}, on {told['device']['title']}", "bold"),))
+    sums: dict[str, int] = {}
+    for held in told["at_peak"]:
+        sums[held["kind"]] = sums.get(held["kind"], 0) + held["bytes"]
+    parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in sorted(sums.items(), key=lambda pair: -pair[1]))
+    yield Line(((f"  peak {_bytes(told['peak_bytes'])}: {parts}", ""),))
+    time = f"{format_seconds(told['seconds'])} (estimate), mostly {told['bound']}-bound"
+    yield Line(((f"  {time}, {format_with_prefix(told['flops'], 'FLOPs')} in products", ""),))
+    if told["fits"]:
+        yield Line(((f"  {describe_fit(told)}", ""),))
+    rows = [[_bytes(h["bytes"]), h["kind"], _place(h), h["module"]] for h in told["at_peak"][:_ROWS]]
+    yield from _list_table("held at the peak", ("bytes", "kind", "line", "module"), rows)
+    slowest = sorted(told["rows"], key=lambda row: -row["seconds"])[:_ROWS]
+    times = [
+        [format_seconds(row["seconds"]), row["bound"], row["phase"], row["operator"], _place(row), row["module"]]
+        for row in slowest
+    ]
+    yield from _list_table("most of the time", ("estimate", "bound", "phase", "operator", "line", "module"), times)
+
+
+def _list_table(title: str, head: Sequence[str], rows: list[list[str]]) -> Iterator[Line]:
+    yield Line(((f"\n  {title}", "bold"),))
+    yield from (Line(((f"    {line}", ""),)) for line in align_table_columns(head, rows, {0}))
+
+
+def _bytes(size: float) -> str:
+    """With GB = 10^9, as the makers of devices count."""
+    return format_with_prefix(size, "B")
+
+
+def _place(place: RunPlace) -> str:
+    return f"{from_here(place['file'])}:{place['line']}" if place["file"] else ""

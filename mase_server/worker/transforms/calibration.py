@@ -1,0 +1,77 @@
+"""How fast the processors of this machine run each kind of operator: seconds of small benchmarks, kept afterwards."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from mase_server import system
+from mase_server.worker.traced import Live
+from mase_server.worker.transforms.ask import Ask
+from mase_server.worker.transforms.forks import Send
+
+#: Each is run for so many seconds, and at least so often; the median counts.
+_SECONDS, _TIMES = 0.04, 5
+
+
+def send_calibration(live: Live, ask: Ask, real: Any, send: Send) -> None:
+    """Send how long each kind of operator takes at several sizes; only the key if it is `name`, which is known."""
+    cores = system.count_cores()
+    key = f"1 {platform.processor() or platform.machine()} {cores} {torch.__version__}"
+    if ask.name == key:
+        return send({"value": {"key": key}})
+    torch.set_num_threads(cores)
+    curves: dict[str, list[tuple[float, float]]] = {}
+    with torch.no_grad():
+        for done, (kind, work, run) in enumerate(_list_benchmarks()):
+            send({"event": "progress", "message": f"measuring this machine: {kind}", "fraction": done / 40})
+            curves.setdefault(kind, []).append((work, _time(run)))
+    title = f"the {cores} processors of this machine"
+    memory = system.physical_bytes()
+    curves = {kind: _make_monotone(sorted(points)) for kind, points in curves.items()}
+    return send({"value": {"key": key, "title": title, "memory": memory, "curves": curves}})
+
+
+def _time(run: Callable[[], object]) -> float:
+    """The median of the seconds that a call takes, once it is warm."""
+    run()
+    seconds: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(seconds) < _TIMES or time.perf_counter() < end:
+        started = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - started)
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def _make_monotone(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """More work never takes less time, whatever disturbed a benchmark."""
+    least = float("inf")
+    for place in range(len(points) - 1, -1, -1):
+        least = min(least, points[place][1])
+        points[place] = points[place][0], least
+    return points
+
+
+def _list_benchmarks() -> Iterator[tuple[str, float, Callable[[], object]]]:
+    """Kind, work (operations, or bytes read and written), and the call."""
+    for size in (16, 64, 192, 512, 1024):
+        left, right = torch.randn(size, size), torch.randn(size, size)
+        yield "product", 2.0 * size**3, partial(torch.matmul, left, right)
+    for size, channels in ((8, 8), (16, 32), (32, 64), (56, 64), (28, 256)):
+        image, kernel = torch.randn(2, channels, size, size), torch.randn(channels, channels, 3, 3)
+        yield "convolution", 36.0 * channels**2 * size**2, partial(F.conv2d, image, kernel, padding=1)
+    for length, heads in ((16, 2), (64, 4), (256, 8), (512, 12)):
+        query = torch.randn(2, heads, length, 64)
+        yield "attention", 8.0 * heads * length**2 * 64, partial(F.scaled_dot_product_attention, query, query, query)
+    for rows in (4, 64, 1024, 8192, 32768):
+        values, scale = torch.randn(rows, 256), torch.ones(256)
+        yield "copy", 3.0 * values.nbytes, partial(torch.add, values, values)
+        yield "function", 2.0 * values.nbytes, partial(F.gelu, values)
+        yield "row", 2.0 * values.nbytes, partial(F.layer_norm, values, (256,), scale, scale)
