@@ -81,7 +81,7 @@ def costs(
 
     Exit status: 0 told, 1 it cannot be told, 2 wrong usage.
     """
-    given: dict[str, object] = {"device": device, "train": train, "dtype": "" if dtype is None else dtype.value, "fit": fit}
+    given: dict[str, object] = {"device": device, "train": train, "dtype": dtype.value if dtype else "", "fit": fit}
     if memory is not None:
         given["memory"] = parse_memory(memory)
     try:
@@ -125,10 +125,8 @@ def _list_lines(told: DeviceCosts) -> Iterator[Line]:
     sizes = ", ".join(f"{name} = {size}" for name, size in told["sizes"].items())
     what = f"training with {told['optimizer']}, loss: {told['loss']}" if told["optimizer"] else "inference"
     yield Line(((f"{told['model']}: {what}{f', at {sizes}' if sizes else ''}, on {told['device']['title']}", "bold"),))
-    sums: dict[str, int] = {}
-    for held in told["at_peak"]:
-        sums[held["kind"]] = sums.get(held["kind"], 0) + held["bytes"]
-    parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in sorted(sums.items(), key=lambda pair: -pair[1]))
+    kinds = sorted(told["kinds"].items(), key=lambda pair: -pair[1])
+    parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in kinds)
     yield Line(((f"  peak {_bytes(told['peak_bytes'])}: {parts}", ""),))
     time = f"{format_seconds(told['seconds'])} (estimate), mostly {told['bound']}-bound"
     yield Line(((f"  {time}, {format_with_prefix(told['flops'], 'FLOPs')} in products", ""),))

@@ -376,8 +376,9 @@ class DeviceCosts(ModelTrace):
     """What a run of a model needs on a device. mode: inference or training.  loss: what is differentiated, in words.
 
     measured: how values were needed to record it, "" if it was recorded without.  memory: the bytes that `fits` is for.
-    sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others.  at_peak: what
-    holds the peak, the largest first.  curve: memory over the run.  seconds: an estimate.  bound: of most of the time.
+    sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others.  kinds: bytes of
+    the peak.  at_peak: its largest holders, the largest first.  curve: memory over the run.  seconds: an estimate.
+    bound: of most of the time.
     """
 
     device: DeviceFacts
@@ -394,6 +395,7 @@ class DeviceCosts(ModelTrace):
     optimizer_bytes: int
     activations_bytes: int
     inputs_bytes: int
+    kinds: dict[str, int]
     at_peak: list[PeakHolder]
     curve: list[CurvePoint]
     seconds: float

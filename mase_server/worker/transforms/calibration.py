@@ -21,21 +21,30 @@ _SECONDS, _TIMES = 0.04, 5
 
 
 def send_calibration(live: Live, ask: Ask, real: Any, send: Send) -> None:
-    """Send how long each kind of operator takes at several sizes; only the key if it is `name`, which is known."""
+    """Send what `measure_processor` finds; only the key if it is `name`, which is known."""
+    key = _make_key()
+    send({"event": "progress", "message": "measuring this machine", "fraction": None})
+    send({"value": {"key": key} if ask.name == key else measure_processor()})
+
+
+def _make_key() -> str:
+    return f"1 {platform.processor() or platform.machine()} {system.count_cores()} {torch.__version__}"
+
+
+def measure_processor() -> dict[str, Any]:
+    """How long each kind of operator takes at several sizes, as points (work, seconds)."""
     cores = system.count_cores()
-    key = f"1 {platform.processor() or platform.machine()} {cores} {torch.__version__}"
-    if ask.name == key:
-        return send({"value": {"key": key}})
     torch.set_num_threads(cores)
     curves: dict[str, list[tuple[float, float]]] = {}
     with torch.no_grad():
-        for done, (kind, work, run) in enumerate(_list_benchmarks()):
-            send({"event": "progress", "message": f"measuring this machine: {kind}", "fraction": done / 40})
+        for kind, work, run in _list_benchmarks():
             curves.setdefault(kind, []).append((work, _time(run)))
-    title = f"the {cores} processors of this machine"
-    memory = system.physical_bytes()
-    curves = {kind: _make_monotone(sorted(points)) for kind, points in curves.items()}
-    return send({"value": {"key": key, "title": title, "memory": memory, "curves": curves}})
+    return {
+        "key": _make_key(),
+        "title": f"the {cores} processors of this machine",
+        "memory": system.physical_bytes(),
+        "curves": {kind: _make_monotone(sorted(points)) for kind, points in curves.items()},
+    }
 
 
 def _time(run: Callable[[], object]) -> float:

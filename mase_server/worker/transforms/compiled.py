@@ -46,7 +46,7 @@ from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.break_fixes import BreakScene, Candidate
 from mase_server.worker.transforms.forks import Send
-from mase_server.worker.transforms.runs import Subject, answer_on_meta
+from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_namespaces
 
 #: How `torch.export` may take the sizes that vary, the best way first.
 _SIZES_OF_EXPORT = ("named sizes", "sizes that torch chooses", "fixed sizes")
@@ -139,7 +139,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     if real is None:
         return answer_on_meta(subject, ask, send)
     scene = Scene(subject, real.model, live.request.folder, ask.further)
-    namespaces = _list_namespaces(real.model)
+    namespaces = list_namespaces(real.model)
     restore_plain_code(live.request.path, namespaces)
     main = ModuleType("__main__")  # where Dynamo looks for the globals of the file
     main.__dict__.update(*[each for each in namespaces if each.get("__name__") == "__main__"][:1])
@@ -189,12 +189,6 @@ def import_for_view(view: str) -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     for name in MODULES.get(view, ()):
         import_module(name)
-
-
-def _list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
-    """The globals of the forwards of a model's modules, each once."""
-    forwards = (getattr(type(module).forward, "__globals__", {}) for module in model.modules())
-    return list({id(each): each for each in forwards}.values())
 
 
 # Dynamo and ATen: the graphs that a backend is given.
@@ -660,7 +654,7 @@ class _Mender:
     def _find_fix(self, found: GraphBreak) -> Fix | None:
         text = decode_source(read_source(found["file"]))
         if found["file"] not in self.functions:
-            namespaces = _list_namespaces(self.scene.model)
+            namespaces = list_namespaces(self.scene.model)
             self.functions[found["file"]] = find_functions(found["file"], namespaces)
         for candidate in BreakScene(found["file"], text, found["line"]).list_candidates():
             try:

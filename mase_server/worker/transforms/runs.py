@@ -504,6 +504,12 @@ def answer_on_meta(subject: Subject, ask: Ask, send: Send) -> None:
     send({"value": {"then": "measure"}})
 
 
+def list_namespaces(model: nn.Module) -> list[dict[str, Any]]:
+    """The globals of the forwards of a model's modules, each once."""
+    forwards = (getattr(type(module).forward, "__globals__", {}) for module in model.modules())
+    return list({id(each): each for each in forwards}.values())
+
+
 def run_steps(subject: Subject, pipeline: Pipeline, send: Send, *, real: bool) -> Applied:
     """Apply the steps to a new graph; send each step's name before it runs."""
     torch.manual_seed(SEED)

@@ -1,0 +1,304 @@
+"""Memory, FLOPs and time as they are told without running, beside a real run of the same model.
+
+Peak memory is that of PyTorch's allocator: events of its profiler on the CPU, its statistics on a GPU. FLOPs are those
+of `torch.utils.flop_counter`. Times are told from the rates of the device, which are measured on the CPU by
+microbenchmarks beforehand, and beside them the median of real runs, layer by layer.
+Usage: python benchmarks/costs.py [NAME ...] [--device cuda --rates H100] [--only memory|time] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import io
+import json
+import os
+import runpy
+import statistics
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from mase_server.daemon.devices import Device, list_devices
+from mase_server.ir.run_costs import OPTIMIZERS, Plan, Run, RunRecorder, find_loss, write_costs
+from mase_server.worker.transforms.calibration import measure_processor
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NAMES = ("mlp", "lenet", "gpt", "resnet", "vit", "vae", "lstm_classifier", "transformer_encoder", "llama", "multimodal",
+         "bert_hf", "llama_hf")  # fmt: skip
+#: Examples without a program, and what makes one of them.
+PROGRAMS = {
+    "lenet": "model = LeNet(); model(torch.randn(8, 1, 28, 28))",
+    "llama": "model = Llama(LlamaArgs()); model(torch.randint(0, 32, (2, 24)))",
+}
+HUGGING_FACE = """bert roberta distilbert albert electra deberta-v2 mpnet mobilebert gpt2 gpt_neo opt bloom llama
+    mistral qwen2 gemma phi falcon t5 bart vit deit swin convnext resnet regnet mobilenet_v2 wav2vec2"""
+#: Runs of which the median is taken.
+RUNS = 9
+
+
+class Called(Exception):
+    """The first call of a model, which is all that is wanted of its program."""
+
+
+def find_example(name: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
+    """The model that an example calls first, and with what."""
+    found: list[Any] = []
+    calls = nn.Module.__call__
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        found[:] = module, args, kwargs
+        raise Called
+
+    nn.Module.__call__ = call  # type: ignore[method-assign, assignment]
+    try:
+        with contextlib.suppress(Called), contextlib.redirect_stdout(io.StringIO()):
+            names = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+            exec(f"import torch\n{PROGRAMS[name]}", names)
+    finally:
+        nn.Module.__call__ = calls  # type: ignore[method-assign]
+    return found[0], found[1], found[2]
+
+
+def build(name: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
+    """A model and a call of it."""
+    torch.manual_seed(0)
+    if not name.startswith("hf:"):
+        return find_example(name)
+    from small_models import MaseGraph
+    from small_models import build as make
+
+    kind = name.removeprefix("hf:")
+    return make(kind), (), dict(MaseGraph(make(kind)).arguments)
+
+
+# What is told without running.
+
+
+def tell_costs(name: str, train: str, gpu: bool) -> Any:
+    """The recording, and what is written of it."""
+    model, args, kwargs = build(name)
+    plan, folder = Plan(train, gpu=gpu), str(EXAMPLES)
+    try:
+        return write_costs(Run(model, lambda sizes: (args, kwargs), plan, folder))
+    except Exception:  # noqa: BLE001 - as the product does
+        model, args, kwargs = build(name)
+        return write_costs(Run(model, lambda sizes: (args, kwargs), plan, folder, values=True))
+
+
+# What is measured.
+
+
+def measure(name: str, train: str, device: str) -> dict[str, Any]:
+    """The peak of a real run, its FLOPs, and the seconds of it and of each layer."""
+    model, args, kwargs = build(name)
+    model.to(device).train(bool(train))
+    args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, dict(kwargs)))
+    free = [each for each in model.parameters() if each.requires_grad]
+    optimizer = OPTIMIZERS[train](free, lr=1e-4, foreach=device == "cuda") if train else None
+
+    def step() -> None:
+        if optimizer is None:
+            with torch.no_grad():
+                model(*args, **kwargs)
+            return
+        result = model(*args, **kwargs)
+        loss, _ = find_loss(result)
+        loss.backward()
+        del result, loss
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    gc.collect()
+    state = [] if optimizer is None else [dict(each) for each in optimizer.state.values()]
+    base = RunRecorder(model, "").keep((list(model.parameters()), list(model.buffers()), args, kwargs, state), "held")
+    found: dict[str, Any] = {"peak": base + _measure_peak(step, device)}
+    with FlopCounterMode(display=False) as counter:
+        step()
+    found["flops"] = counter.get_total_flops()
+    step()
+    found["seconds"] = statistics.median(_time(step, device) for _ in range(RUNS))
+    if not train:
+        found["layers"] = _time_layers(model, step, device)
+    return found
+
+
+def _measure_peak(step: Callable[[], None], device: str) -> int:
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    kept = profiler.profiler
+    assert kept is not None
+    events = [event for event in kept.kineto_results.events() if event.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+def _time(step: Callable[[], None], device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    started = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - started
+
+
+def _time_layers(model: nn.Module, step: Callable[[], None], device: str) -> dict[str, float]:
+    """The median seconds of each module without parts."""
+    spent: dict[str, list[float]] = {}
+    begun: dict[str, float] = {}
+
+    def now() -> float:
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def before(path: str) -> Callable[..., None]:
+        return lambda *told: begun.__setitem__(path, now())
+
+    def after(path: str) -> Callable[..., None]:
+        return lambda *told: spent.setdefault(path, []).append(now() - begun[path])
+
+    hooks = []
+    for path, module in model.named_modules():
+        if path and not list(module.children()):
+            hooks += [module.register_forward_pre_hook(before(path)), module.register_forward_hook(after(path))]
+    for _ in range(RUNS):
+        step()
+    for hook in hooks:
+        hook.remove()
+    return {path: statistics.median(each) * len(each) / RUNS for path, each in spent.items()}
+
+
+# Comparing.
+
+
+def rank_correlation(pairs: list[tuple[float, float]]) -> float:
+    """Spearman's, with the mean rank for equal values."""
+
+    def ranks(values: list[float]) -> list[float]:
+        ordered = sorted(values)
+        return [(ordered.index(each) + len(ordered) - ordered[::-1].index(each) - 1) / 2 for each in values]
+
+    return statistics.correlation(ranks([a for a, _ in pairs]), ranks([b for _, b in pairs]))
+
+
+def in_fork(work: Callable[[], Any]) -> Any:
+    """The result of a function in a process of its own, which leaves no memory behind."""
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        os.close(reading)
+        try:
+            made: Any = work()
+        except BaseException:  # noqa: BLE001 - it becomes the answer
+            made = {"error": traceback.format_exc().strip().splitlines()[-1][:200]}
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(made, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return json.loads(text or '{"error": "the process ended"}')
+
+
+def estimate(told: Mapping[str, Any], device: Device) -> tuple[float, dict[str, float]]:
+    """Seconds, in all and by module."""
+    layers: dict[str, float] = {}
+    total = 0.0
+    for _, operator, dtype, _, _, module, flops, reads, writes, count in told["calls"]:
+        seconds = count * device.estimate(operator, dtype, flops, reads + writes)[0]
+        total += seconds
+        path = told["modules"][module]
+        layers[path] = layers.get(path, 0.0) + seconds
+    return total, layers
+
+
+def compare(names: list[str], device: str, rates: Device) -> Iterator[dict[str, Any]]:
+    """A row for each model and mode."""
+    for name in names:
+        for train in ("", "adamw"):
+            row: dict[str, Any] = {"name": name, "train": train}
+            told = in_fork(lambda name=name, train=train: tell_costs(name, train, device == "cuda"))
+            real = in_fork(lambda name=name, train=train: measure(name, train, device))
+            if "error" in told or "error" in real:
+                yield row | {"error": told.get("error") or real.get("error")}
+                continue
+            seconds, layers = estimate(told, rates)
+            row |= {"told": told["peak_bytes"], "peak": real["peak"], "seconds": seconds, "real": real["seconds"]}
+            row |= {"flops": sum(call[6] * call[9] for call in told["calls"]), "counted": real["flops"]}
+            pairs = [(layers[path], each) for path, each in real.get("layers", {}).items() if layers.get(path)]
+            row["rank"] = rank_correlation(pairs) if len({a for a, _ in pairs}) > 1 and len(pairs) > 4 else None
+            yield row
+
+
+def main() -> None:
+    """Compare, print, tell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--rates", default="CPU", help="the device of the table whose rates are taken")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    measured = options.rates == "CPU"
+    rates = Device.measured(in_fork(measure_processor)) if measured else list_devices()[options.rates]
+    print(f"estimates for {rates.title}, runs on {options.device}, torch {torch.__version__}")
+    rows = []
+    for row in compare(
+        options.names or [*NAMES, *(f"hf:{each}" for each in HUGGING_FACE.split())], options.device, rates
+    ):
+        rows.append(row)
+        mode = row["train"] or "inference"
+        if "error" in row:
+            print(f"{row['name']:20} {mode:10} {row['error']}", flush=True)
+            continue
+        off, pace = row["told"] / row["peak"] - 1, row["seconds"] / row["real"]
+        rank = "" if row["rank"] is None else f"rank {row['rank']:.2f}"
+        flops = "flops equal" if row["flops"] == row["counted"] else f"flops {row['flops']} / {row['counted']}"
+        print(
+            f"{row['name']:20} {mode:10} {row['told'] / 1e6:9.2f} / {row['peak'] / 1e6:9.2f} MB {100 * off:+6.1f} %  "
+            f"{1e3 * row['seconds']:8.2f} / {1e3 * row['real']:8.2f} ms {pace:5.2f}  {rank}  {flops}", flush=True,
+        )  # fmt: skip
+    good = [row for row in rows if "error" not in row]
+    offs = [abs(row["told"] / row["peak"] - 1) for row in good]
+    ranks = [row["rank"] for row in good if row["name"] in NAMES and row["rank"] is not None]
+    paces = [row["seconds"] / row["real"] for row in good if row["name"] in NAMES and not row["train"]]
+    near, nearly = (sum(off <= most for off in offs) for most in (0.05, 0.1))
+    print(f"{len(good)} of {len(rows)} runs; memory within 5 %: {near}, within 10 %: {nearly}")
+    print(f"FLOPs equal: {sum(row['flops'] == row['counted'] for row in good)}")
+    if ranks:
+        print(f"layers' rank correlation: median {statistics.median(ranks):.2f}, least {min(ranks):.2f}")
+    if paces:
+        print(f"estimate / measured: median {statistics.median(paces):.2f}")
+    if options.json:
+        options.json.write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()
