@@ -3,7 +3,7 @@
 Peak memory is that of PyTorch's allocator: events of its profiler on the CPU, its statistics on a GPU. FLOPs are those
 of `torch.utils.flop_counter`. Times are told from the rates of the device, which are measured on the CPU by
 microbenchmarks beforehand, and beside them the median of real runs, layer by layer.
-Usage: python benchmarks/costs.py [NAME ...] [--device cuda --rates H100] [--only memory|time] [--json FILE]
+Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--only memory|time] [--json FILE]
 """
 
 from __future__ import annotations
@@ -77,6 +77,8 @@ def find_example(name: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, An
 def build(name: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
     """A model and a call of it."""
     torch.manual_seed(0)
+    if name.startswith("big:"):
+        return build_big(name.removeprefix("big:"))
     if not name.startswith("hf:"):
         return find_example(name)
     from small_models import MaseGraph
@@ -84,6 +86,17 @@ def build(name: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
 
     kind = name.removeprefix("hf:")
     return make(kind), (), dict(MaseGraph(make(kind)).arguments)
+
+
+def build_big(kind: str) -> tuple[nn.Module, tuple[Any, ...], Mapping[str, Any]]:
+    """A model of transformers at its usual size, with inputs that fill a GPU."""
+    from transformers import AutoConfig, AutoModel
+
+    config = AutoConfig.for_model(kind)
+    model = AutoModel.from_config(config)
+    if hasattr(config, "vocab_size"):
+        return model, (), {"input_ids": torch.randint(0, config.vocab_size, (16, 512))}
+    return model, (), {"pixel_values": torch.randn(32, 3, 224, 224)}
 
 
 # What is told without running.
@@ -126,7 +139,9 @@ def measure(name: str, train: str, device: str) -> dict[str, Any]:
     step()
     gc.collect()
     state = [] if optimizer is None else [dict(each) for each in optimizer.state.values()]
-    base = RunRecorder(model, "").keep((list(model.parameters()), list(model.buffers()), args, kwargs, state), "held")
+    base = RunRecorder(model, "", gpu=device == "cuda").keep(
+        (list(model.parameters()), list(model.buffers()), args, kwargs, state), "held"
+    )
     found: dict[str, Any] = {"peak": base + _measure_peak(step, device)}
     with FlopCounterMode(display=False) as counter:
         step()

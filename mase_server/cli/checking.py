@@ -93,6 +93,10 @@ def check(
     compiles: Annotated[
         bool, typer.Option("--compile", help="Tell also where torch.compile breaks its graph or compiles again.")
     ] = False,
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="An error if a model's peak is larger, such as 24GB (10^9 bytes).")
+    ] = None,
+    train: Annotated[str, typer.Option(metavar="OPTIMIZER", help="With --max-memory: of a step of training.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a file could not be checked.")] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Apply the fixes with which the file was traced without an error.")
@@ -129,6 +133,8 @@ def check(
         mase-server check --changed origin/main --baseline known.json
 
         mase-server check --fail-on breaks --fail-on export
+
+        mase-server check --max-memory 24GB --train adamw
 
     Exit status: 0 no problems, 1 problems found, 2 wrong usage. A file that needs data, a download, a device, a
     program, an argument or a package that is missing is not checked, which is no problem unless `--strict` is given.

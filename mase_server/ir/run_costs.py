@@ -200,7 +200,8 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node: Any = torch._C._current_autograd_node()
         frame: FrameType | None = sys._getframe(2)
         while frame is not None and not self._is_own(frame.f_code.co_filename):
-            frame = frame.f_back
+            # What is above is whoever asked for the recording.
+            frame = None if frame.f_code is Run.record.__code__ else frame.f_back
         if frame is not None:
             module = self._inside[-1] if self._inside else ""
             self._last = _Place(frame.f_code.co_filename, frame.f_lineno, module)
@@ -209,7 +210,7 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif self.phase != "forward":
             self._last = _NOWHERE
         if node is None and torch.is_grad_enabled():
-            self._of_nodes[_next_sequence_number() - 1] = self._last
+            self._of_nodes.setdefault(_next_sequence_number() - 1, self._last)
         return self._last
 
     def _is_own(self, path: str) -> bool:
@@ -471,7 +472,8 @@ class Run:
 def find_loss(result: Any) -> tuple[torch.Tensor, str]:
     """What training differentiates, and in words what it is; ValueError if nothing depends on a parameter.
 
-    It is the model's own loss, else the sum of its results: a criterion outside of the model is not known.
+    It is the model's own loss, else the sum of the squares of its results: a criterion outside of the model is not
+    known. The gradient of a sum alone would be one number, expanded.
     """
     free = [each for each in _list_results(result) if each.requires_grad]
     numbers = [each for each in free if not each.dim()]
@@ -480,7 +482,8 @@ def find_loss(result: Any) -> tuple[torch.Tensor, str]:
         return own if isinstance(own, torch.Tensor) else numbers[0], "its own"
     if not free:
         raise ValueError("no result depends on a parameter: nothing can be trained")
-    return sum((each.sum() for each in free[1:]), free[0].sum()), "the sum of its results"
+    squares = [each.square().sum() for each in free]
+    return sum(squares[1:], squares[0]), "the squares of its results"
 
 
 def _list_results(result: Any) -> list[torch.Tensor]:
@@ -605,13 +608,14 @@ def _find_largest(run: Run, sizes: Mapping[str, int], name: str) -> int:
         return known[size]
 
     memory, low, high = run.plan.memory, 0, _LARGEST
-    size = sizes[name]
+    size, slow = sizes[name], False
     while high - low > 1:
-        if peak(size) <= memory:
-            low = size
-        else:
-            high = size
-        size = _guess_size(known, memory, low, high)
+        width = high - low
+        low, high = (size, high) if peak(size) <= memory else (low, size)
+        # After a line that did not halve what is left comes a half, or a double where nothing was too large yet.
+        slow = not slow and 2 * (high - low) > width
+        middle = 2 * low if high == _LARGEST else (low + high) // 2
+        size = min(max(middle if slow else _guess_size(known, memory, low, high), low + 1), high - 1)
     return low
 
 

@@ -1,0 +1,98 @@
+"""`mase-server costs`, and what of a project adds to its devices."""
+
+import csv
+import io
+import json
+import textwrap
+
+import pytest
+
+NET = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(16, 64, bias=False), nn.Linear(64, 4, bias=False)
+
+    def forward(self, x):
+        h = self.wide(x)
+        return self.narrow(h)
+
+
+Net()(torch.randn(8, 16))
+torch.optim.SGD(Net().parameters(), lr=0.1)
+"""
+
+
+@pytest.fixture
+def net(tmp_path):
+    (tmp_path / "net.py").write_text(NET)
+    (tmp_path / "pyproject.toml").write_text(
+        textwrap.dedent("""
+            [tool.mase.devices.board]
+            title = "A small board"
+            memory = 100e3
+            bandwidth = 1e9
+            rates = { f32 = 1e9 }
+        """)
+    )
+    return tmp_path / "net.py"
+
+
+def test_costs_as_json_are_those_worked_out_by_hand(mase, net):
+    (told,) = json.loads(mase("costs", net, "--device", "board", "--format", "json").stdout)["models"]
+
+    assert told["parameters_bytes"] == 4 * (16 * 64 + 64 * 4)
+    # The last result has 128 bytes, and the allocator of such a device gives multiples of 512.
+    assert told["peak_bytes"] == told["parameters_bytes"] + 4 * 8 * (16 + 64) + 512
+    assert told["flops"] == 2 * 8 * (16 * 64 + 64 * 4)
+    wide, narrow = told["rows"]
+    line = NET.splitlines().index("        h = self.wide(x)") + 1
+    assert (wide["line"], wide["module"], narrow["line"], narrow["module"]) == (line, "wide", line + 1, "narrow")
+    assert told["at_peak"][0] == {"kind": "parameter", "bytes": told["parameters_bytes"], "file": "", "line": 0,
+                                  "module": ""}  # fmt: skip
+    # Seven tenths of the rate of the board, which is what its products reach.
+    assert wide["seconds"] == pytest.approx(2 * 8 * 16 * 64 / 0.7e9)
+
+
+def test_training_takes_the_files_own_optimizer_and_the_batch_that_fits(mase, net):
+    done = mase("costs", net, "--device", "board", "--train", "auto", "--fit", "--format", "json")
+    (told,) = json.loads(done.stdout)["models"]
+
+    assert (told["mode"], told["optimizer"], told["optimizer_bytes"]) == ("training", "sgd", 0)
+    assert told["gradients_bytes"] == told["parameters_bytes"]
+    (size,) = told["fits"].values()
+    assert size > 8
+    assert "fits 100 kB: B <= " in mase("costs", net, "--device", "board", "--train", "auto", "--fit").stdout
+
+
+def test_costs_as_csv_have_a_row_for_each_operator(mase, net):
+    rows = list(csv.DictReader(io.StringIO(mase("costs", net, "--device", "H100", "--format", "csv").stdout)))
+
+    assert [(row["model"], row["operator"], row["bound"]) for row in rows] == [("Net", "aten.mm", "launch")] * 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--device", "H1000", "there is no device 'H1000'"),
+        ("--train", "adm", "there is no optimizer 'adm'"),
+        ("--memory", "24 apples", "'24 apples' is no size"),
+    ],
+)
+def test_what_is_not_known_is_wrong_usage(mase, net, option, value, why):
+    done = mase("costs", net, option, value)
+
+    assert done.returncode == 2
+    assert why in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_device_of_a_project_that_lacks_a_figure_is_refused_with_its_name(mase, net):
+    (net.parent / "pyproject.toml").write_text("[tool.mase.devices.board]\nmemory = 1e9\nrates = { f32 = 1e9 }\n")
+
+    done = mase("costs", net, "--device", "board")
+
+    assert "devices.board.bandwidth: expected the bytes a second of its memory" in done.stderr

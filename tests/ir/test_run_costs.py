@@ -1,0 +1,151 @@
+"""What a run costs, recorded without values: by hand, and beside PyTorch's own allocator in a real run."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.profiler import ProfilerActivity, profile
+
+from mase_server.ir.run_costs import OPTIMIZERS, Plan, Run, find_loss, find_optimizer, write_costs
+
+
+class Mixed(nn.Module):
+    """Layers with saved results of all kinds: views, masks, tied weights, results in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(512, 32)
+        self.norm, self.mixed = nn.LayerNorm(32), nn.Linear(32, 96)
+        self.head = nn.Linear(32, 512, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        x = F.dropout(self.table(ids), 0.1, self.training)
+        q, k, v = self.mixed(self.norm(x)).view(*ids.shape, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        x = x + (q * k + v).transpose(1, 2).reshape(x.shape)
+        return self.head(F.gelu(x).relu_())
+
+
+def record(model, *args, train="", **plan):
+    return write_costs(Run(model, lambda sizes: (args, {}), Plan(train, **plan), __file__.rpartition("/")[0]))
+
+
+def measure_peak(model, args, train):
+    """The most that a real run holds, from the allocator's events; any step of training but the first."""
+    model.train(bool(train))
+    optimizer = OPTIMIZERS[train](model.parameters(), lr=1e-3, foreach=False) if train else None
+
+    def step():
+        if optimizer is None:
+            with torch.no_grad():
+                model(*args)
+            return
+        result = model(*args)
+        loss, _ = find_loss(result)
+        loss.backward()
+        del result, loss
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    state = [t for each in (optimizer.state.values() if optimizer else ()) for t in each.values()]
+    tensors = [*model.parameters(), *model.buffers(), *args, *state]
+    now = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        step()
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    peak = now
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+def test_a_linear_layer_costs_what_is_worked_out_by_hand():
+    told = record(nn.Linear(3, 5, bias=False), torch.randn(4, 3))
+
+    assert told["peak_bytes"] == 4 * (3 * 5 + 4 * 3 + 4 * 5)
+    assert told["kinds"] == {"parameter": 60, "input": 48, "activation": 80}
+    ((phase, operator, dtype, _, _, _, flops, reads, writes, count),) = told["calls"]
+    assert (phase, operator, dtype, count) == ("forward", "aten.mm", "f32", 1)
+    assert (flops, reads, writes) == (2 * 4 * 3 * 5, 48 + 60, 80)
+
+
+def test_adam_holds_two_more_of_each_parameter_and_a_gradient():
+    told = record(nn.Linear(300, 500, bias=False), torch.randn(4, 300), train="adam")
+
+    size = 4 * 300 * 500
+    assert told["parameters_bytes"] == told["gradients_bytes"] == size
+    assert told["optimizer_bytes"] == 2 * size + 4  # and the number of the step
+    assert record(nn.Linear(300, 500), torch.randn(4, 300), train="adam8bit")["optimizer_bytes"] < size
+
+
+@pytest.mark.parametrize("train", ["", "sgd", "momentum", "adamw"])
+def test_the_peak_is_that_of_a_real_run(train):
+    ids = torch.randint(0, 512, (3, 24))
+
+    assert record(Mixed(), ids, train=train)["peak_bytes"] == measure_peak(Mixed(), (ids,), train)
+
+
+def test_another_element_type_halves_the_parameters():
+    ids = torch.randint(0, 512, (3, 24))
+
+    whole, half = record(Mixed(), ids), record(Mixed(), ids, dtype="bf16")
+
+    assert 2 * half["parameters_bytes"] == whole["parameters_bytes"]
+
+
+def test_the_backward_stands_at_the_line_of_its_forward():
+    told = record(Mixed(), torch.randint(0, 512, (3, 24)), train="sgd")
+
+    lines = {(phase, operator): line for phase, operator, _, _, line, *_ in told["calls"]}
+    first = Mixed.forward.__code__.co_firstlineno
+    assert lines["forward", "aten.gelu"] == lines["backward", "aten.gelu_backward"] == first + 4
+    assert lines["backward", "aten.native_layer_norm_backward"] == first + 2
+    modules = {told["modules"][module] for phase, *_, module, _, _, _, _ in told["calls"] if phase == "backward"}
+    assert {"head", "norm", "mixed", "table"} <= modules
+
+
+def test_the_largest_batch_fits_and_the_next_does_not():
+    model, memory = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8)), 1_000_000
+
+    def feed(sizes):
+        return (torch.empty((sizes or {"B": 4})["B"], 64, device="meta"),), {}
+
+    def peak(size):
+        run = Run(model, lambda sizes: feed({"B": size}), Plan("adamw"))
+        return write_costs(run)["peak_bytes"]
+
+    found = write_costs(Run(model, feed, Plan("adamw", memory=memory), sizes={"B": 4}))["fits"]["B"]
+
+    assert peak(found) <= memory < peak(found + 1)
+
+
+def test_nothing_fits_where_the_weights_alone_do_not():
+    def feed(sizes):
+        return (torch.empty((sizes or {"B": 4})["B"], 64, device="meta"),), {}
+
+    assert write_costs(Run(nn.Linear(64, 64), feed, Plan(memory=100), sizes={"B": 4}))["fits"] == {"B": 0}
+
+
+def test_an_optimizer_that_is_not_known_is_refused_with_those_that_are():
+    with pytest.raises(ValueError, match="there is no optimizer 'adm'; there are sgd, momentum, adam"):
+        Plan("adm")
+    with pytest.raises(ValueError, match="has no parameter that is trained"):
+        record(nn.ReLU(), torch.randn(3), train="sgd")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("torch.optim.AdamW(net.parameters(), lr=1e-3)", "adamw"),
+        ("optim.SGD(net.parameters(), 0.1, momentum=0.9)", "momentum"),
+        ("SGD(net.parameters(), 0.1)", "sgd"),
+        ("bnb.optim.AdamW8bit(net.parameters())", "adam8bit"),
+        ("net.sgd", ""),
+    ],
+)
+def test_the_optimizer_of_a_file_is_read_from_its_text(tmp_path, text, found):
+    (tmp_path / "train.py").write_text(text)
+
+    assert find_optimizer(str(tmp_path / "train.py")) == found
