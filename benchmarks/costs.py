@@ -3,7 +3,7 @@
 Peak memory is that of PyTorch's allocator: events of its profiler on the CPU, its statistics on a GPU. FLOPs are those
 of `torch.utils.flop_counter`. Times are told from the rates of the device, which are measured on the CPU by
 microbenchmarks beforehand, and beside them the median of real runs, layer by layer.
-Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--only memory|time] [--json FILE]
+Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--json FILE]
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ from mase_server.daemon.discovery import discover_model
 from mase_server.daemon.environment import project_of
 from mase_server.daemon.project import ProjectError, read_project
 from mase_server.lsp.text import Text, decode_python_source
-from mase_server.lsp.wording import describe_break
+from mase_server.lsp.wording import describe_break, format_with_prefix
 from mase_server.paths import canonical_path
 from mase_server.programs import command_for_program
 from mase_server.protocol.codes import LACKS
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from mase_server.cli.kept import KeptReports
     from mase_server.cli.reports import Talk
     from mase_server.daemon.daemon import Daemon
-    from mase_server.protocol.answers import Compiled
+    from mase_server.protocol.answers import Compiled, DeviceCosts
 
-    _Views = list[tuple[str, Compiled]]
+    _Asks = Callable[[Talk[Any]], Awaitable[Any]]
 
 
 #: How often fixes are applied: one fix may uncover the next error.
@@ -74,6 +74,8 @@ class Worst(StrEnum):
     EXPORT = "export"
 
 
+#: The device whose memory `--max-memory` counts in: it is the same on each GPU.
+_ANY_GPU = "H100"
 #: Findings of PyTorch's compilers that may fail a check -> their code.
 _COMPILED = {Worst.BREAKS: "graph-break", Worst.RECOMPILES: "recompilation", Worst.EXPORT: "not-exported"}
 
@@ -94,7 +96,7 @@ def check(
         bool, typer.Option("--compile", help="Tell also where torch.compile breaks its graph or compiles again.")
     ] = False,
     max_memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="An error if a model's peak is larger, such as 24GB (10^9 bytes).")
+        str | None, typer.Option(metavar="SIZE", help="An error if a model holds more at its peak, such as 24GB.")
     ] = None,
     train: Annotated[str, typer.Option(metavar="OPTIMIZER", help="With --max-memory: of a step of training.")] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 also if a file could not be checked.")] = False,
@@ -146,7 +148,14 @@ def check(
     except ProjectError as error:
         raise typer.BadParameter(str(error)) from error
     worst = frozenset(fail_on or ())
-    run = _Run(python, daemon, cache, known, compiles or not worst.isdisjoint(_COMPILED), Worst.EXPORT in worst)
+    if max_memory is None:
+        most = 0
+    else:
+        from mase_server.cli.costing import parse_memory
+
+        most = parse_memory(max_memory)
+    compiles = compiles or not worst.isdisjoint(_COMPILED)
+    run = _Run(python, daemon, cache, known, compiles, Worst.EXPORT in worst, most, train)
     if changed is not None:
         files.models[:] = run.choose_changed(files.models, list_changed_files(changed))
     checked = run.check(files)
@@ -173,7 +182,8 @@ def _find_files(paths: Iterable[Path], cache: bool) -> Files:
 @dataclass(frozen=True, slots=True)
 class _Run:
     """The options that decide how files are checked. cache: use and keep results of other runs?  compiles, exports:
-    what PyTorch's compilers make of the models, too."""
+    what PyTorch's compilers make of the models, too.  most: bytes that a model may hold at its peak, 0 for any; in a
+    step of training with `train`."""
 
     python: str | None
     daemon: bool
@@ -181,7 +191,9 @@ class _Run:
     known: Counter[ProblemKey]
     compiles: bool = False
     exports: bool = False
-    #: What PyTorch's compilers found, by file.
+    most: int = 0
+    train: str = ""
+    #: What compilers and costs found, by file.
     compiled: dict[str, list[Problem]] = field(default_factory=dict)
 
     def check(self, files: Files) -> Checked:
@@ -192,8 +204,13 @@ class _Run:
         compiled = [found for each in ordered for found in self.compiled.get(each.path, ())]
         return Checked(ordered, len(files.others), _repository_root(), self.known, compiled)
 
-    async def compile(self, report: Report, ask: Callable[[Talk[_Views]], Awaitable[_Views]]) -> None:
-        """Keep what PyTorch's compilers find in a traced file; standard error names the views that they refuse.
+    @property
+    def asks_more(self) -> bool:
+        """Is more wanted than a trace tells?"""
+        return self.compiles or bool(self.most)
+
+    async def compile(self, report: Report, ask: _Asks) -> None:
+        """Keep what compilers and costs find in a traced file; standard error names what they refuse.
 
         ask: answers questions about its trace.
         """
@@ -207,6 +224,16 @@ class _Run:
                     found += _list_compiled_problems(report, title, told)
             except Refused as error:
                 say(f"{from_here(report.path)}: not compiled: {error}", error=True)
+        if self.most and report.models:
+            from mase_server.cli.costing import request_costs
+
+            given = {"device": _ANY_GPU, "train": self.train}
+            try:
+                costs = await ask(request_costs(report.path, None, given))
+            except Refused as error:
+                say(f"{from_here(report.path)}: its memory is not known: {error}", error=True)
+            else:
+                found += (_tell_too_much(report, told, self.most) for told in costs if told["peak_bytes"] > self.most)
 
     def choose_changed(self, files: Iterable[Path], changed: Set[str]) -> list[Path]:
         """The files that changed, and those of which an earlier check knows that they read one that did."""
@@ -220,7 +247,7 @@ class _Run:
 
         done = set()
         for file, report in attached.stream_reports(files) if self.daemon and self.python is None else ():
-            if self.compiles:
+            if self.asks_more:
                 asyncio.run(self.compile(report, partial(_ask_running_daemon, file)))
             done.add(file)
             advance(report.file)
@@ -231,7 +258,7 @@ class _Run:
             from mase_server.cli.kept import KeptReports
 
             kept = KeptReports(self.python)
-            for file in () if self.compiles else list(missing):
+            for file in () if self.asks_more else list(missing):
                 if (found := kept.find(file)) is not None:
                     missing.remove(file)
                     advance(found.file)
@@ -254,7 +281,7 @@ class _Run:
         async def follow(daemon: Daemon, report: Report) -> None:
             if kept is not None and (tracked := daemon.file(report.path)) is not None:
                 kept.keep(report, tracked.freshness.dependencies)
-            if self.compiles:
+            if self.asks_more:
                 await self.compile(report, partial(ask_own_daemon, daemon))
 
         found = {}
@@ -264,7 +291,7 @@ class _Run:
         return found
 
 
-async def _ask_running_daemon(file: Path, talk: Talk[_Views]) -> _Views:
+async def _ask_running_daemon(file: Path, talk: Talk[Any]) -> Any:
     from mase_server.cli.session import Subject, ask_daemon
 
     return await asyncio.to_thread(ask_daemon, Subject(file), lambda path: talk)
@@ -284,6 +311,16 @@ def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Itera
         line = next(model["line"] for model in report.models if model["title"] == title)
         message = f"{title} cannot be exported: {told['problem']}"
         yield Problem(report.path, line, 0, line + 1, 0, "information", "not-exported", message)
+
+
+def _tell_too_much(report: Report, told: DeviceCosts, most: int) -> Problem:
+    largest = sorted(told["kinds"].items(), key=lambda pair: -pair[1])[:3]
+    held = ", ".join(f"{format_with_prefix(size, 'B')} of it {kind}" for kind, size in largest)
+    run = f"a step of training with {told['optimizer']}" if told["optimizer"] else "inference"
+    peak, limit = (format_with_prefix(size, "B") for size in (told["peak_bytes"], most))
+    line = next(model["line"] for model in report.models if model["title"] == told["model"])
+    message = f"{told['model']} holds {peak} in {run}, more than {limit}: {held}; `mase-server costs` names the lines"
+    return Problem(report.path, line, 0, line + 1, 0, "error", "too-much-memory", message)
 
 
 def _apply_fixes(checked: Checked) -> bool:

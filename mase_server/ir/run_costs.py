@@ -269,10 +269,11 @@ def measure_scratch(packet: Any, args: Sequence[Any], made: Sequence[torch.Tenso
     if packet is _aten.convolution:
         taken = image.nbytes if channels >= block else 0
         if transposed:
-            return 2 * (result if result.shape[1] >= block else image).nbytes
+            return 2 * int((result if result.shape[1] >= block else image).nbytes)
         return int(max(taken + kernel.nbytes + results - result.nbytes, results))
     of_kernel = results + (images if channels > _PLAIN else 0) + kernels - kernel.nbytes
-    return max(of_kernel, results + images + kernels - image.nbytes - kernel.nbytes) if wanted[0] else of_kernel
+    of_image = results + images + kernels - image.nbytes - kernel.nbytes
+    return int(max(of_kernel, of_image) if wanted[0] else of_kernel)
 
 
 def _pad_channels(image: torch.Tensor, block: int) -> int:

@@ -214,6 +214,10 @@ CODES: dict[str, tuple[str, str]] = {
         "If it only needs more time, raise the setting `mase.limits.seconds`; turn `mase.runMain` off to leave the "
         "file's own run out.",
     ),
+    "too-much-memory": (
+        "The model holds more memory at its peak than `check --max-memory` allows; told only with that option.",
+        "Look with `mase-server costs` which lines hold it; [costs](../costs.md#on-a-device).",
+    ),
     "torch-too-old": (
         "The interpreter's torch is older than 2.6.",
         "Upgrade it there, or choose another interpreter: setting `mase.interpreter`.",

@@ -96,3 +96,13 @@ def test_a_device_of_a_project_that_lacks_a_figure_is_refused_with_its_name(mase
     done = mase("costs", net, "--device", "board")
 
     assert "devices.board.bandwidth: expected the bytes a second of its memory" in done.stderr
+
+
+def test_a_check_fails_if_a_model_holds_too_much_and_names_what_holds_it(mase, net):
+    assert mase("check", net, "--max-memory", "1MB").returncode == 0
+
+    done = mase("check", net, "--max-memory", "8kB", "--format", "json")
+
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert (done.returncode, problem["code"], problem["line"]) == (1, "too-much-memory", 6)
+    assert problem["message"].startswith("Net holds 8.19 kB in inference, more than 8.00 kB: 5.12 kB of it parameter")
