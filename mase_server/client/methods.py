@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         Compiled,
         Costs,
         CostTable,
+        DeviceCosts,
+        Devices,
         Drawing,
         Emission,
         File,
@@ -222,6 +224,31 @@ class BlockingMethods:
         sizes.
         """
         return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view, further=further)))
+
+    def devices(self, path: str) -> Devices:
+        """The devices that costs can be estimated for, with the source of their figures; the processor is
+        measured.
+        """
+        return cast("Devices", self.call("mase/devices", _given(path=path)))
+
+    def device_costs(
+        self,
+        path: str,
+        model: str | None = None,
+        device: str | None = None,
+        train: str | None = None,
+        dtype: str | None = None,
+        fit: bool | None = None,
+        memory: int | None = None,
+    ) -> DeviceCosts:
+        """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
+        time.
+        """
+        result = self.call(
+            "mase/deviceCosts",
+            _given(path=path, model=model, device=device, train=train, dtype=dtype, fit=fit, memory=memory),
+        )
+        return cast("DeviceCosts", result)
 
     def open(
         self,
@@ -539,6 +566,31 @@ class AsyncMethods:
         """
         result = await self.call("mase/compiled", _given(path=path, model=model, view=view, further=further))
         return cast("Compiled", result)
+
+    async def devices(self, path: str) -> Devices:
+        """The devices that costs can be estimated for, with the source of their figures; the processor is
+        measured.
+        """
+        return cast("Devices", await self.call("mase/devices", _given(path=path)))
+
+    async def device_costs(
+        self,
+        path: str,
+        model: str | None = None,
+        device: str | None = None,
+        train: str | None = None,
+        dtype: str | None = None,
+        fit: bool | None = None,
+        memory: int | None = None,
+    ) -> DeviceCosts:
+        """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
+        time.
+        """
+        result = await self.call(
+            "mase/deviceCosts",
+            _given(path=path, model=model, device=device, train=train, dtype=dtype, fit=fit, memory=memory),
+        )
+        return cast("DeviceCosts", result)
 
     async def open(
         self,

@@ -29,14 +29,14 @@ def list_known(folder: str) -> dict[str, Device]:
         raise ApiError("invalid-params", str(error)) from error
 
 
-async def describe_devices(api: Api, params: Params) -> list[answers.DeviceFacts]:
+async def describe_devices(api: Api, params: Params) -> answers.Devices:
     """The devices that costs can be estimated for, with the source of their figures; the processor is measured."""
     folder = api.daemon.folder_of(params["path"])
     cpu: answers.DeviceFacts = {
         "name": CPU, "title": "the processors of this machine", "memory": 0, "bandwidth": 0.0, "rates": {},
         "source": "measured when it is first asked for",
     }  # fmt: skip
-    return [cpu, *(_describe_device(each) for each in list_known(folder).values())]
+    return {"devices": [cpu, *(_describe_device(each) for each in list_known(folder).values())]}
 
 
 def _describe_device(device: Device) -> answers.DeviceFacts:
@@ -143,7 +143,7 @@ async def _measure_processor(api: Api, path: str) -> Device:
 
 
 DEVICES = (
-    ApiMethod("mase/devices", {"path": str}, describe_devices, list[answers.DeviceFacts]),
+    ApiMethod("mase/devices", {"path": str}, describe_devices, answers.Devices),
     ApiMethod(
         "mase/deviceCosts",
         {**MODEL, "device?": str, "train?": str, "dtype?": str, "fit?": bool, "memory?": int},

@@ -227,7 +227,7 @@ async def test_every_method_that_works_on_a_file_with_its_process_is_held_back_w
         "mase/info", "mase/models", "mase/nodeAt", "mase/roots", "mase/pickRoot", "mase/passes", "mase/pipeline",
         "mase/pipelineSettings", "mase/verilog", "mase/forgetVerilog", "mase/close", "mase/files", "mase/fileStatus",
         "mase/inputs", "mase/graph", "mase/tensors", "mase/problems", "mase/costs", "mase/compare", "mase/workers",
-        "mase/costTable",
+        "mase/costTable", "mase/devices",
         "mase/restartWorkers", "mase/statistics", "mase/traced", "mase/subscribe", "mase/unsubscribe", "mase/session",
     }  # fmt: skip
     assert {method.name for method in API if not method.executes} == reading

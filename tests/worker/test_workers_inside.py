@@ -99,12 +99,14 @@ def test_calls_are_answered_until_the_wire_ends():
         assert connection.read() is None
     assert (unknown["result"], unknown["kind"]) == (2, "argument")
     methods = [
+        "calibrate",
         "code",
         "compiled",
         "draw",
         "export",
         "passes",
         "ping",
+        "run_costs",
         "transform",
         "verilog",
         "weight_statistics",

@@ -498,6 +498,43 @@ export interface Compiled {
   problem: string;
 }
 
+/** All devices that costs can be estimated for. */
+export interface Devices {
+  devices: DeviceFacts[];
+}
+
+/** What a run of a model needs on a device. mode: inference or training. loss: what is differentiated, in words. measured: how values were needed to record it, "" if it was recorded without. memory: the bytes that `fits` is for. sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others. kinds: bytes of the peak. at_peak: its largest holders, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. */
+export interface DeviceCosts {
+  path: string;
+  model: string;
+  sha256: string;
+  generation: number;
+  stale: boolean;
+  complete: boolean;
+  failed: boolean;
+  device: DeviceFacts;
+  mode: string;
+  optimizer: string;
+  loss: string;
+  measured: string;
+  memory: number;
+  sizes: Record<string, number>;
+  fits: Record<string, number>;
+  peak_bytes: number;
+  parameters_bytes: number;
+  gradients_bytes: number;
+  optimizer_bytes: number;
+  activations_bytes: number;
+  inputs_bytes: number;
+  kinds: Record<string, number>;
+  at_peak: PeakHolder[];
+  curve: CurvePoint[];
+  seconds: number;
+  flops: number;
+  bound: string;
+  rows: RunRow[];
+}
+
 /** The same; empty before the first trace begins. */
 export interface FileStatus {
   path?: string;
@@ -980,6 +1017,50 @@ export interface Kernel {
   calls: number;
   reads_bytes: number;
   writes_bytes: number;
+}
+
+/** A device that costs are estimated for. memory: bytes, 0 if unknown. bandwidth: bytes a second. rates: operations a second by element type. source: of these figures. */
+export interface DeviceFacts {
+  name: string;
+  title: string;
+  memory: number;
+  bandwidth: number;
+  rates: Record<string, number>;
+  source: string;
+}
+
+/** Bytes that are held when most are. kind: parameter, buffer, input, activation, gradient, optimizer state or temporary. */
+export interface PeakHolder {
+  file: string;
+  line: number;
+  module: string;
+  kind: string;
+  bytes: number;
+}
+
+/** Bytes that are held after an operator. step: its number. */
+export interface CurvePoint {
+  file: string;
+  line: number;
+  module: string;
+  step: number;
+  bytes: number;
+}
+
+/** All calls of an ATen operator at one place. phase: forward, backward or optimizer. bound: compute, memory or launch. seconds: an estimate. */
+export interface RunRow {
+  file: string;
+  line: number;
+  module: string;
+  phase: string;
+  operator: string;
+  dtype: string;
+  calls: number;
+  flops: number;
+  reads_bytes: number;
+  writes_bytes: number;
+  bound: string;
+  seconds: number;
 }
 
 /** The inputs and arguments of a model for editing. call: creates the model; "" if no comment can express it. */

@@ -170,6 +170,12 @@ class DeviceFacts(TypedDict):
     source: str
 
 
+class Devices(TypedDict):
+    """All devices that costs can be estimated for."""
+
+    devices: list[DeviceFacts]
+
+
 class ModelTrace(TypedDict):
     """A model in one trace.
 
