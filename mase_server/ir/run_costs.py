@@ -177,14 +177,14 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         place = self._locate()
         taken = _list_tensors((args, kwargs))
         fresh = [tensor for tensor in made if self._note(tensor, self.kind, place)]
-        changes = func._schema.is_mutable
-        if not made or not (fresh or changes):
+        # One that changes many tensors at once returns none of them.
+        written = (made or _list_tensors(args[:1])) if func._schema.is_mutable else fresh
+        if not written:
             return result  # a view, or a look at a value
-        written = made if changes else fresh
         packet = func.overloadpacket
         flops = _count_flops(packet, args, kwargs or {}, result)
         key = (
-            self.phase, f"{func.namespace}.{packet.__name__}", short(str(made[0].dtype)), place, flops,
+            self.phase, f"{func.namespace}.{packet.__name__}", short(str(written[0].dtype)), place, flops,
             sum({id(each): each.nbytes for each in taken}.values()), sum(each.nbytes for each in written),
         )  # fmt: skip
         self.calls[key] = self.calls.get(key, 0) + 1
@@ -289,15 +289,13 @@ class Plan:
     """What is recorded. train: an optimizer of `OPTIMIZERS`, "" for inference.
 
     dtype: of the parameters and inputs that are floats, "" for their own.  gpu: as optimizers run on one: all
-    parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.  checkpoint: repeated
-    blocks are computed again in the backward.
+    parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.
     """
 
     train: str = ""
     dtype: str = ""
     gpu: bool = False
     memory: int = 0
-    checkpoint: bool = False
 
     def __post_init__(self) -> None:
         """ValueError for an optimizer or an element type that is not known."""
@@ -342,7 +340,7 @@ def find_optimizer(path: str) -> str:
         for node in ast.walk(ast.parse(Path(path).read_bytes())):
             if not isinstance(node, ast.Call):
                 continue
-            name = ast.unparse(node.func).rpartition(".")[2].lower().replace("8bit", "8bit")
+            name = ast.unparse(node.func).rpartition(".")[2].lower()
             name = {"adamw8bit": "adam8bit"}.get(name, name)
             if name == "sgd" and any(each.arg == "momentum" for each in node.keywords):
                 return "momentum"

@@ -149,3 +149,10 @@ def test_the_optimizer_of_a_file_is_read_from_its_text(tmp_path, text, found):
     (tmp_path / "train.py").write_text(text)
 
     assert find_optimizer(str(tmp_path / "train.py")) == found
+
+
+def test_an_optimizer_that_changes_all_parameters_at_once_is_counted():
+    told = record(nn.Linear(300, 500, bias=False), torch.randn(4, 300), train="adamw", gpu=True)
+
+    written = {operator: writes for phase, operator, *_, writes, _ in told["calls"] if phase == "optimizer"}
+    assert written["aten._foreach_addcdiv_"] == 4 * 300 * 500
