@@ -86,7 +86,7 @@ class Device:
         curves = {kind: [(work, seconds) for work, seconds in points] for kind, points in found["curves"].items()}
         (work, seconds), (size, copied) = curves["product"][-1], curves["copy"][-1]
         rates = {"f32": work / seconds}
-        return cls(CPU, found["title"], found["memory"], size / copied, rates, 0.0, "measured here", curves)
+        return cls(CPU, found["title"], found["memory"], size / copied, rates, found["launch"], "measured here", curves)
 
     def rate(self, dtype: str) -> float:
         """Operations a second on an element type, at that of the next larger type if it has none."""
@@ -100,13 +100,13 @@ class Device:
         if self.curves:
             compute = _look_up(self.curves[kind], flops) if kind in _COUNTED and flops else 0.0
             memory = _look_up(self.curves["copy" if kind in _COUNTED else kind], traffic)
-            start = min(seconds for _, seconds in self.curves["copy"])
+            # A processor computes nothing while it prepares the next call.
+            seconds = max(compute, memory) + self.launch
         else:
             compute = flops / (_COMPUTE_SHARE * self.rate(dtype))
             memory = traffic / (_BANDWIDTH_SHARE * self.bandwidth)
-            start = self.launch
-        seconds = max(compute, memory, start)
-        bound = "launch" if seconds <= 1.5 * start else "compute" if compute >= memory else "memory"
+            seconds = max(compute, memory, self.launch)
+        bound = "launch" if max(compute, memory) <= self.launch else "compute" if compute >= memory else "memory"
         return seconds, bound
 
 

@@ -106,3 +106,12 @@ def test_a_check_fails_if_a_model_holds_too_much_and_names_what_holds_it(mase, n
     (problem,) = json.loads(done.stdout)["problems"]
     assert (done.returncode, problem["code"], problem["line"]) == (1, "too-much-memory", 6)
     assert problem["message"].startswith("Net holds 8.19 kB in inference, more than 8.00 kB: 5.12 kB of it parameter")
+
+
+def test_without_a_device_the_processors_of_this_machine_are_measured_and_kept(mase, net):
+    (told,) = json.loads(mase("costs", net, "--format", "json").stdout)["models"]
+    (again,) = json.loads(mase("costs", net, "--format", "json").stdout)["models"]
+
+    assert (told["device"]["name"], told["device"]["source"]) == ("CPU", "measured here")
+    assert told["device"]["rates"]["f32"] > 1e8
+    assert 0 < told["seconds"] == again["seconds"]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from mase_server import system
@@ -28,14 +29,16 @@ def send_calibration(live: Live, ask: Ask, real: Any, send: Send) -> None:
 
 
 def _make_key() -> str:
-    return f"1 {platform.processor() or platform.machine()} {system.count_cores()} {torch.__version__}"
+    return f"2 {platform.processor() or platform.machine()} {system.count_cores()} {torch.__version__}"
 
 
 def measure_processor() -> dict[str, Any]:
-    """How long each kind of operator takes at several sizes, as points (work, seconds)."""
+    """How long each kind of operator takes at several sizes, as points (work, seconds), and a layer without work."""
     cores = system.count_cores()
     torch.set_num_threads(cores)
     curves: dict[str, list[tuple[float, float]]] = {}
+    # What Python and torch need for a layer that computes next to nothing.
+    small = nn.Sequential(*(each for _ in range(20) for each in (nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8))))
     with torch.no_grad():
         for kind, work, run in _list_benchmarks():
             curves.setdefault(kind, []).append((work, _time(run)))
@@ -43,6 +46,7 @@ def measure_processor() -> dict[str, Any]:
         "key": _make_key(),
         "title": f"the {cores} processors of this machine",
         "memory": system.physical_bytes(),
+        "launch": _time(partial(small, torch.randn(4, 8))) / len(small),
         "curves": {kind: _make_monotone(sorted(points)) for kind, points in curves.items()},
     }
 
