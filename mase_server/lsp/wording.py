@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mase_server.protocol.records import UnrunCode
 
 
+#: The largest size that is searched for what fits into memory.
+MOST_SEARCHED = (1 << 20) - 1
 #: Maximum number of models in a lens.
 MOST_ROOTS = 4
 #: Maximum characters of the guesses that a lens lists, and of the origin of the inputs.
@@ -182,7 +184,8 @@ def describe_fit(told: DeviceCosts) -> str:
     for name, most in told["fits"].items():
         others = ", ".join(f"{other} = {size}" for other, size in sizes.items() if other != name)
         at = f" at {others}" if others else ""
-        texts.append(f"{name} <= {most}{at}" if most else f"not even {name} = 1{at}")
+        more = " and more" if most >= MOST_SEARCHED else ""
+        texts.append(f"{name} <= {most}{more}{at}" if most else f"not even {name} = 1{at}")
     return f"fits {memory}: {'; '.join(texts)}"
 
 

@@ -115,3 +115,10 @@ def test_without_a_device_the_processors_of_this_machine_are_measured_and_kept(m
     assert (told["device"]["name"], told["device"]["source"]) == ("CPU", "measured here")
     assert told["device"]["rates"]["f32"] > 1e8
     assert 0 < told["seconds"] == again["seconds"]
+
+
+def test_a_size_that_was_not_searched_further_says_so(mase, net):
+    assert (
+        "fits 1.00 TB: B <= 1048575 and more"
+        in mase("costs", net, "--device", "H100", "--memory", "1TB", "--fit").stdout
+    )
