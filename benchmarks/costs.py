@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import io
 import json
 import os
@@ -29,13 +28,13 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from mase_server.daemon.devices import Device, list_devices
-from mase_server.ir.run_costs import OPTIMIZERS, Plan, Run, RunRecorder, find_loss, write_costs
+from mase_server.ir.run_costs import Plan, Run, RunRecorder, write_costs
 from mase_server.worker.transforms.calibration import measure_processor
+from tests.ir.real_runs import make_step, measure_allocations
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("mlp", "lenet", "gpt", "resnet", "vit", "vae", "lstm_classifier", "transformer_encoder", "llama", "multimodal",
@@ -121,24 +120,7 @@ def measure(name: str, train: str, device: str) -> dict[str, Any]:
     model, args, kwargs = build(name)
     model.to(device).train(bool(train))
     args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, dict(kwargs)))
-    free = [each for each in model.parameters() if each.requires_grad]
-    optimizer = OPTIMIZERS[train](free, lr=1e-4, foreach=device == "cuda") if train else None
-
-    def step() -> None:
-        if optimizer is None:
-            with torch.no_grad():
-                model(*args, **kwargs)
-            return
-        result = model(*args, **kwargs)
-        loss, _ = find_loss(result)
-        loss.backward()
-        del result, loss
-        optimizer.step()
-        optimizer.zero_grad()
-
-    step()
-    gc.collect()
-    state = [] if optimizer is None else [dict(each) for each in optimizer.state.values()]
+    step, state = make_step(model, args, kwargs, train, foreach=device == "cuda")
     base = RunRecorder(model, "", gpu=device == "cuda").keep(
         (list(model.parameters()), list(model.buffers()), args, kwargs, state), "held"
     )
@@ -161,16 +143,7 @@ def _measure_peak(step: Callable[[], None], device: str) -> int:
         step()
         torch.cuda.synchronize()
         return torch.cuda.max_memory_allocated() - before
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
-    kept = profiler.profiler
-    assert kept is not None
-    events = [event for event in kept.kineto_results.events() if event.name() == "[memory]"]
-    now = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
-    return peak
+    return measure_allocations(step)
 
 
 def _time(step: Callable[[], None], device: str) -> float:
@@ -265,7 +238,12 @@ def compare(names: list[str], device: str, rates: Device) -> Iterator[dict[str, 
                 yield row | {"error": told.get("error") or real.get("error")}
                 continue
             seconds, layers = estimate(told, rates)
-            row |= {"told": told["peak_bytes"], "peak": real["peak"], "seconds": seconds, "real": real["seconds"]}
+            row |= {
+                "told": told["facts"]["peak_bytes"],
+                "peak": real["peak"],
+                "seconds": seconds,
+                "real": real["seconds"],
+            }
             row |= {"flops": sum(call[6] * call[9] for call in told["calls"]), "counted": real["flops"]}
             pairs = [(layers[path], each) for path, each in real.get("layers", {}).items() if layers.get(path)]
             row["rank"] = rank_correlation(pairs) if len({a for a, _ in pairs}) > 1 and len(pairs) > 4 else None

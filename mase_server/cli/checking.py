@@ -225,15 +225,18 @@ class _Run:
             except Refused as error:
                 say(f"{from_here(report.path)}: not compiled: {error}", error=True)
         if self.most and report.models:
-            from mase_server.cli.costing import request_costs
+            from mase_server.cli.costing import COSTS
+            from mase_server.cli.session import ask_each_model
 
             given = {"device": _ANY_GPU, "train": self.train}
             try:
-                costs = await ask(request_costs(report.path, None, given))
+                costs = await ask(ask_each_model(COSTS, report.path, None, given))
             except Refused as error:
                 say(f"{from_here(report.path)}: its memory is not known: {error}", error=True)
             else:
-                found += (_tell_too_much(report, told, self.most) for told in costs if told["peak_bytes"] > self.most)
+                found += (
+                    _tell_too_much(report, told, self.most) for _, told in costs if told["peak_bytes"] > self.most
+                )
 
     def choose_changed(self, files: Iterable[Path], changed: Set[str]) -> list[Path]:
         """The files that changed, and those of which an earlier check knows that they read one that did."""

@@ -12,14 +12,14 @@ from typing import Annotated
 
 import typer
 
-from mase_server.cli.reports import Talk
-from mase_server.cli.session import Refused, Subject, ask_daemon
+from mase_server.cli.session import Refused, Subject, ask_daemon, ask_each_model
 from mase_server.cli.steps import complete_models
 from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
 from mase_server.lsp.wording import describe_fit, format_seconds, format_with_prefix
 from mase_server.protocol.answers import DeviceCosts, RunPlace
-from mase_server.protocol.records import Params
 
+#: The method that tells costs.
+COSTS = "mase/deviceCosts"
 #: Rows of each table for people; the other formats have all.
 _ROWS = 12
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -86,10 +86,11 @@ def costs(
         given["memory"] = parse_memory(memory)
     try:
         subject = Subject(file, tuple(inputs or ()), python, daemon)
-        found = ask_daemon(subject, lambda path: request_costs(path, model, given))
+        asked = ask_daemon(subject, lambda path: ask_each_model(COSTS, path, model, given))
     except Refused as error:
         say(f"error: {error}", error=True)
         raise typer.Exit(error.status) from None
+    found = [told for _, told in asked]
     if output is Format.JSON:
         say_json({"models": found})
     elif output is Format.CSV:
@@ -98,18 +99,6 @@ def costs(
         for told in found:
             print_lines(_list_lines(told))
     sys.stdout.flush()
-
-
-def request_costs(path: str, model: str | None, given: Params) -> Talk[list[DeviceCosts]]:
-    """The costs of the model of a title, else of all models of the file."""
-    answer = yield "mase/models", {"path": path}
-    titles = [each["title"] for each in answer["models"]] if model is None else [model]
-    if not titles:
-        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
-    found = []
-    for title in titles:
-        found.append((yield "mase/deviceCosts", {"path": path, "model": title, **given}))
-    return found
 
 
 def _write_csv(found: list[DeviceCosts]) -> None:

@@ -17,7 +17,7 @@ import typer
 from mase_server.cli.check_text import fix_lines
 from mase_server.cli.checking import Sources
 from mase_server.cli.reports import Talk
-from mase_server.cli.session import Subject, ask_daemon
+from mase_server.cli.session import Subject, ask_daemon, ask_each_model
 from mase_server.cli.showing import value_map
 from mase_server.cli.steps import complete_models
 from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
@@ -185,16 +185,8 @@ def compile_model(
 
 def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
     """The model of a title, else all models of the file."""
-    answer = yield "mase/models", {"path": path}
-    titles = [each["title"] for each in answer["models"]] if model is None else [model]
-    if not titles:
-        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
-    found = []
-    for title in titles:
-        shown = View.DYNAMO if view is View.BREAKS else view
-        told = yield "mase/compiled", {"path": path, "model": title, "view": shown.value}
-        found.append((title, told))
-    return found
+    shown = View.DYNAMO if view is View.BREAKS else view
+    return ask_each_model("mase/compiled", path, model, {"view": shown.value})
 
 
 def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:

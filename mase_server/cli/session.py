@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, print_note
 from mase_server.cli.reports import Report, T, Talk, drive_talk, move_problem_to_file, request_report, source_of
+from mase_server.cli.terminal import from_here
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import project_of as project_of
@@ -211,6 +212,18 @@ def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = la
         except Detached as error:
             print_note(f"{error}; traced without it")
     return asyncio.run(_trace_and_ask(subject, talk, tell))
+
+
+def ask_each_model(method: str, path: str, model: str | None, given: Params) -> Talk[list[tuple[str, Any]]]:
+    """The title and the answer of the model of a title, else of all models of the file; ValueError if it has none."""
+    answer = yield "mase/models", {"path": path}
+    titles = [each["title"] for each in answer["models"]] if model is None else [model]
+    if not titles:
+        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
+    found = []
+    for title in titles:
+        found.append((title, (yield method, {"path": path, "model": title, **given})))
+    return found
 
 
 def _ask_running_daemon(registration: Registration, subject: Subject, talk: Callable[[str], Talk[T]]) -> T:

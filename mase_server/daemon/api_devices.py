@@ -6,7 +6,7 @@ The recording of a run (`ir/run_costs.py`) knows no device; here the rates of on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mase_server.daemon.api_graphs import describe_model_trace, find_shown_model
@@ -65,25 +65,20 @@ async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
         "memory": memory if params.get("fit") else 0,
     }  # fmt: skip
     told: RunCosts = await api.daemon.passes.written("run_costs", path, title, True, run=run)
-    rows = [row async for row in iterate_in_slices(_iterate_rows(told, device))]
-    seconds = sum(row["seconds"] for row in rows)
+    rows = await _list_rows(told, device)
     by_bound: dict[str, float] = {}
     for row in rows:
         by_bound[row["bound"]] = by_bound.get(row["bound"], 0.0) + row["seconds"]
     return {
         **describe_model_trace(api, snapshot, index),
+        **told["facts"],
         "device": _describe_device(device),
-        "mode": told["mode"], "optimizer": told["optimizer"], "loss": told["loss"], "measured": told["measured"],
-        "memory": memory, "sizes": told["sizes"], "fits": told["fits"],
-        "peak_bytes": told["peak_bytes"], "parameters_bytes": told["parameters_bytes"],
-        "gradients_bytes": told["gradients_bytes"], "optimizer_bytes": told["optimizer_bytes"],
-        "activations_bytes": told["activations_bytes"], "inputs_bytes": told["inputs_bytes"],
-        "kinds": told["kinds"],
+        "memory": memory,
         "at_peak": [_describe_holder(told, each) for each in told["held"]],
         "curve": [
             {"step": step, "bytes": size, **_describe_place(told, place)} for step, size, *place in told["curve"]
         ],
-        "seconds": seconds, "flops": sum(row["flops"] for row in rows),
+        "seconds": sum(by_bound.values()), "flops": sum(row["flops"] for row in rows),
         "bound": max(by_bound, key=by_bound.__getitem__, default=""),
         "rows": rows,
     }  # fmt: skip
@@ -99,10 +94,10 @@ def _describe_holder(told: RunCosts, held: Sequence[Any]) -> answers.PeakHolder:
     return {"kind": kind, "bytes": size, **_describe_place(told, place)}
 
 
-def _iterate_rows(told: RunCosts, device: Device) -> Iterator[answers.RunRow]:
+async def _list_rows(told: RunCosts, device: Device) -> list[answers.RunRow]:
     """One row for each operator at each place and phase, the calls of one size after the other."""
     rows: dict[tuple[Any, ...], answers.RunRow] = {}
-    for phase, operator, dtype, *place, flops, reads, writes, count in told["calls"]:
+    async for phase, operator, dtype, *place, flops, reads, writes, count in iterate_in_slices(told["calls"]):
         seconds, bound = device.estimate(operator, dtype, flops, reads + writes)
         key = (phase, operator, dtype, *place)
         row = rows.get(key)
@@ -116,7 +111,7 @@ def _iterate_rows(told: RunCosts, device: Device) -> Iterator[answers.RunRow]:
         row["reads_bytes"] += count * reads
         row["writes_bytes"] += count * writes
         row["seconds"] += count * seconds
-    yield from rows.values()
+    return list(rows.values())
 
 
 async def _find_device(api: Api, path: str, name: str) -> Device:

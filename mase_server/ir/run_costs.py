@@ -31,7 +31,7 @@ from torch.utils.flop_counter import flop_registry
 
 from mase_server.dtypes import short
 from mase_server.ops.paths import named_modules
-from mase_server.protocol.records import RunCosts
+from mase_server.protocol.records import MOST_SEARCHED, RunCosts
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.real import SEED
@@ -45,8 +45,6 @@ PARAMETER, BUFFER, INPUT, ACTIVATION, GRADIENT, STATE, TEMPORARY = (
 _POINTS = 2000
 #: Rows of what holds the peak that are told.
 _HOLDERS = 200
-#: Larger sizes are not searched for.
-_LARGEST = 1 << 20
 _CPU = torch.device("cpu")
 #: Elements of an image up to which one alone is unfolded.
 _UNFOLDED = 20480
@@ -541,26 +539,27 @@ def write_costs(run: Run) -> RunCosts:
     by_kind: dict[str, int] = {}
     for (kind, _), size in holders:
         by_kind[kind] = by_kind.get(kind, 0) + size
-    before = sum(h.bytes for h in recorder.held if h.kind in (PARAMETER, BUFFER, INPUT, STATE))
     return {
-        "mode": "training" if run.plan.train else "inference",
-        "optimizer": run.plan.train,
-        "loss": run.loss,
-        "measured": "on values" if run.mode is None else "",
-        "peak_bytes": max(recorder.live, default=before),
-        "parameters_bytes": told["parameters"] + told["buffers"],
-        "gradients_bytes": told["gradients"],
-        "optimizer_bytes": told["optimizer"],
-        "inputs_bytes": told["inputs"],
-        "activations_bytes": by_kind.get(ACTIVATION, 0),
+        "facts": {
+            "mode": "training" if run.plan.train else "inference",
+            "optimizer": run.plan.train,
+            "loss": run.loss,
+            "measured": "on values" if run.mode is None else "",
+            "peak_bytes": max(recorder.live, default=sum(told.values())),
+            "parameters_bytes": told["parameters"] + told["buffers"],
+            "gradients_bytes": told["gradients"],
+            "optimizer_bytes": told["optimizer"],
+            "activations_bytes": by_kind.get(ACTIVATION, 0),
+            "inputs_bytes": told["inputs"],
+            "kinds": by_kind,
+            "sizes": dict(run.sizes),
+            "fits": find_fits(run) if run.plan.memory else {},
+        },
         "held": [[kind, *tables.place(place), size] for (kind, place), size in holders[:_HOLDERS]],
-        "kinds": by_kind,
         "curve": [[at, recorder.live[at], *tables.place(recorder.places[at])] for at in _sample(recorder.live)],
         "calls": calls,
         "files": list(tables.files),
         "modules": list(tables.modules),
-        "fits": find_fits(run) if run.plan.memory else {},
-        "sizes": dict(run.sizes),
     }
 
 
@@ -606,14 +605,14 @@ def _find_largest(run: Run, sizes: Mapping[str, int], name: str) -> int:
                 known[size] = math.inf
         return known[size]
 
-    memory, low, high = run.plan.memory, 0, _LARGEST
+    memory, low, high = run.plan.memory, 0, MOST_SEARCHED + 1
     size, slow = sizes[name], False
     while high - low > 1:
         width = high - low
         low, high = (size, high) if peak(size) <= memory else (low, size)
         # After a line that did not halve what is left comes a half, or a double where nothing was too large yet.
         slow = not slow and 2 * (high - low) > width
-        middle = 2 * low if high == _LARGEST else (low + high) // 2
+        middle = 2 * low if high > MOST_SEARCHED else (low + high) // 2
         size = min(max(middle if slow else _guess_size(known, memory, low, high), low + 1), high - 1)
     return low
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.dtypes import LONG
 from mase_server.lsp.labels import LIMIT, has_tensor, label_values
+from mase_server.protocol.records import MOST_SEARCHED
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from mase_server.protocol.records import UnrunCode
 
 
-#: The largest size that is searched for what fits into memory.
-MOST_SEARCHED = (1 << 20) - 1
 #: Maximum number of models in a lens.
 MOST_ROOTS = 4
 #: Maximum characters of the guesses that a lens lists, and of the origin of the inputs.

@@ -379,13 +379,15 @@ class TransformRecord(TransformFacts):
 # Hardware of a model, and its simulation.
 
 
-class RunCosts(TypedDict):
-    """What a run of a model costs, on any device; see `worker/transforms/device_costs.py`.
+#: The largest size that is searched for what fits into memory.
+MOST_SEARCHED = (1 << 20) - 1
 
-    measured: "" if it was recorded without values.  held: what the peak holds, as [kind, file, line, module, bytes].
-    curve: [number of the operator, bytes held after it, file, line, module].  calls: [phase, operator, element type,
-    file, line, module, FLOPs, bytes read, bytes written, how often].  files, modules: what these numbers stand for.
-    fits: the largest size of each symbol within the memory; sizes: the traced ones.
+
+class RunFacts(TypedDict):
+    """A run of a model in numbers. mode: inference or training.  loss: what is differentiated, in words.
+
+    measured: how values were needed to record it, "" if it was recorded without.  sizes: of the symbols, as recorded;
+    fits: the largest of each at the recorded sizes of the others.  kinds: bytes of the peak.
     """
 
     mode: str
@@ -396,16 +398,27 @@ class RunCosts(TypedDict):
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
-    inputs_bytes: int
     activations_bytes: int
-    held: list[list[Any]]
+    inputs_bytes: int
     kinds: dict[str, int]
+    sizes: dict[str, int]
+    fits: dict[str, int]
+
+
+class RunCosts(TypedDict):
+    """The costs of a run of a model on any device; see `ir/run_costs.py`.
+
+    held: holders of the peak, as [kind, file, line, module, bytes].  curve: [number of the operator, bytes held after
+    it, file, line, module].  calls: [phase, operator, element type, file, line, module, FLOPs, bytes read, bytes
+    written, how often].  files, modules: what these numbers stand for.
+    """
+
+    facts: RunFacts
+    held: list[list[Any]]
     curve: list[list[int]]
     calls: list[list[Any]]
     files: list[str]
     modules: list[str]
-    fits: dict[str, int]
-    sizes: dict[str, int]
 
 
 class BuildRecord(TypedDict):

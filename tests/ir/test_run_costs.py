@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile
 
-from mase_server.ir.run_costs import OPTIMIZERS, Plan, Run, find_loss, find_optimizer, write_costs
+from mase_server.ir.run_costs import Plan, Run, find_optimizer, write_costs
+from tests.ir.real_runs import make_step, measure_allocations
 
 
 class Mixed(nn.Module):
@@ -32,40 +32,17 @@ def record(model, *args, train="", **plan):
 
 def measure_peak(model, args, train):
     """The most that a real run holds, from the allocator's events; any step of training but the first."""
-    model.train(bool(train))
-    optimizer = OPTIMIZERS[train](model.parameters(), lr=1e-3, foreach=False) if train else None
-
-    def step():
-        if optimizer is None:
-            with torch.no_grad():
-                model(*args)
-            return
-        result = model(*args)
-        loss, _ = find_loss(result)
-        loss.backward()
-        del result, loss
-        optimizer.step()
-        optimizer.zero_grad()
-
-    step()
-    state = [t for each in (optimizer.state.values() if optimizer else ()) for t in each.values()]
+    step, state = make_step(model.train(bool(train)), args, {}, train)
     tensors = [*model.parameters(), *model.buffers(), *args, *state]
-    now = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step()
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    peak = now
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        peak = max(peak, now)
-    return peak
+    before = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+    return before + measure_allocations(step)
 
 
 def test_a_linear_layer_costs_what_is_worked_out_by_hand():
     told = record(nn.Linear(3, 5, bias=False), torch.randn(4, 3))
 
-    assert told["peak_bytes"] == 4 * (3 * 5 + 4 * 3 + 4 * 5)
-    assert told["kinds"] == {"parameter": 60, "input": 48, "activation": 80}
+    assert told["facts"]["peak_bytes"] == 4 * (3 * 5 + 4 * 3 + 4 * 5)
+    assert told["facts"]["kinds"] == {"parameter": 60, "input": 48, "activation": 80}
     ((phase, operator, dtype, _, _, _, flops, reads, writes, count),) = told["calls"]
     assert (phase, operator, dtype, count) == ("forward", "aten.mm", "f32", 1)
     assert (flops, reads, writes) == (2 * 4 * 3 * 5, 48 + 60, 80)
@@ -75,16 +52,16 @@ def test_adam_holds_two_more_of_each_parameter_and_a_gradient():
     told = record(nn.Linear(300, 500, bias=False), torch.randn(4, 300), train="adam")
 
     size = 4 * 300 * 500
-    assert told["parameters_bytes"] == told["gradients_bytes"] == size
-    assert told["optimizer_bytes"] == 2 * size + 4  # and the number of the step
-    assert record(nn.Linear(300, 500), torch.randn(4, 300), train="adam8bit")["optimizer_bytes"] < size
+    assert told["facts"]["parameters_bytes"] == told["facts"]["gradients_bytes"] == size
+    assert told["facts"]["optimizer_bytes"] == 2 * size + 4  # and the number of the step
+    assert record(nn.Linear(300, 500), torch.randn(4, 300), train="adam8bit")["facts"]["optimizer_bytes"] < size
 
 
 @pytest.mark.parametrize("train", ["", "sgd", "momentum", "adamw"])
 def test_the_peak_is_that_of_a_real_run(train):
     ids = torch.randint(0, 512, (3, 24))
 
-    assert record(Mixed(), ids, train=train)["peak_bytes"] == measure_peak(Mixed(), (ids,), train)
+    assert record(Mixed(), ids, train=train)["facts"]["peak_bytes"] == measure_peak(Mixed(), (ids,), train)
 
 
 def test_another_element_type_halves_the_parameters():
@@ -92,7 +69,7 @@ def test_another_element_type_halves_the_parameters():
 
     whole, half = record(Mixed(), ids), record(Mixed(), ids, dtype="bf16")
 
-    assert 2 * half["parameters_bytes"] == whole["parameters_bytes"]
+    assert 2 * half["facts"]["parameters_bytes"] == whole["facts"]["parameters_bytes"]
 
 
 def test_the_backward_stands_at_the_line_of_its_forward():
@@ -114,9 +91,9 @@ def test_the_largest_batch_fits_and_the_next_does_not():
 
     def peak(size):
         run = Run(model, lambda sizes: feed({"B": size}), Plan("adamw"))
-        return write_costs(run)["peak_bytes"]
+        return write_costs(run)["facts"]["peak_bytes"]
 
-    found = write_costs(Run(model, feed, Plan("adamw", memory=memory), sizes={"B": 4}))["fits"]["B"]
+    found = write_costs(Run(model, feed, Plan("adamw", memory=memory), sizes={"B": 4}))["facts"]["fits"]["B"]
 
     assert peak(found) <= memory < peak(found + 1)
 
@@ -125,7 +102,7 @@ def test_nothing_fits_where_the_weights_alone_do_not():
     def feed(sizes):
         return (torch.empty((sizes or {"B": 4})["B"], 64, device="meta"),), {}
 
-    assert write_costs(Run(nn.Linear(64, 64), feed, Plan(memory=100), sizes={"B": 4}))["fits"] == {"B": 0}
+    assert write_costs(Run(nn.Linear(64, 64), feed, Plan(memory=100), sizes={"B": 4}))["facts"]["fits"] == {"B": 0}
 
 
 def test_an_optimizer_that_is_not_known_is_refused_with_those_that_are():

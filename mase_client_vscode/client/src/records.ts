@@ -503,7 +503,7 @@ export interface Devices {
   devices: DeviceFacts[];
 }
 
-/** What a run of a model needs on a device. mode: inference or training. loss: what is differentiated, in words. measured: how values were needed to record it, "" if it was recorded without. memory: the bytes that `fits` is for. sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others. kinds: bytes of the peak. at_peak: its largest holders, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. */
+/** A run of a model on a device. memory: the bytes that `fits` is for. at_peak: the largest holders of the peak, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. */
 export interface DeviceCosts {
   path: string;
   model: string;
@@ -512,14 +512,10 @@ export interface DeviceCosts {
   stale: boolean;
   complete: boolean;
   failed: boolean;
-  device: DeviceFacts;
   mode: string;
   optimizer: string;
   loss: string;
   measured: string;
-  memory: number;
-  sizes: Record<string, number>;
-  fits: Record<string, number>;
   peak_bytes: number;
   parameters_bytes: number;
   gradients_bytes: number;
@@ -527,6 +523,10 @@ export interface DeviceCosts {
   activations_bytes: number;
   inputs_bytes: number;
   kinds: Record<string, number>;
+  sizes: Record<string, number>;
+  fits: Record<string, number>;
+  device: DeviceFacts;
+  memory: number;
   at_peak: PeakHolder[];
   curve: CurvePoint[];
   seconds: number;

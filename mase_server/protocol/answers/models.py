@@ -378,30 +378,15 @@ class Drawing(TypedDict, total=False):
 # What compilers make of a model.
 
 
-class DeviceCosts(ModelTrace):
-    """What a run of a model needs on a device. mode: inference or training.  loss: what is differentiated, in words.
+class DeviceCosts(ModelTrace, records.RunFacts):
+    """A run of a model on a device. memory: the bytes that `fits` is for.
 
-    measured: how values were needed to record it, "" if it was recorded without.  memory: the bytes that `fits` is for.
-    sizes: of the symbols, as recorded; fits: the largest of each at the recorded sizes of the others.  kinds: bytes of
-    the peak.  at_peak: its largest holders, the largest first.  curve: memory over the run.  seconds: an estimate.
+    at_peak: the largest holders of the peak, the largest first.  curve: memory over the run.  seconds: an estimate.
     bound: of most of the time.
     """
 
     device: DeviceFacts
-    mode: str
-    optimizer: str
-    loss: str
-    measured: str
     memory: int
-    sizes: dict[str, int]
-    fits: dict[str, int]
-    peak_bytes: int
-    parameters_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    activations_bytes: int
-    inputs_bytes: int
-    kinds: dict[str, int]
     at_peak: list[PeakHolder]
     curve: list[CurvePoint]
     seconds: float
