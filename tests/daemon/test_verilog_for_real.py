@@ -185,15 +185,16 @@ async def test_many_saves_leave_no_process_and_no_folder_behind(real, tmp_path, 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path = await real.open_net("many.py")
     await real.api("emitVerilog", path)
-    before = family(os.getpid())
+    before = [each for each in family(os.getpid()) if is_running(each)]
     for number in range(12):
         await real.save_net(path, NET + f"# {number}\n")
         if number % 3 == 0:
             await real.follows(path)
     await real.follows(path)
     await asyncio.gather(*real.daemon._background)
-    # The child and the fork that holds its model, as before; a parent may have made a spare of itself.
-    assert len(family(os.getpid())) <= len(before) + 1
+    # The child and the fork that holds its model, as before; a parent may have made a spare of itself, and a child that
+    # waits for the next save. One that has answered, or was killed, ends a moment later. Twelve could have been left.
+    assert await settles_at(len(before) + 2)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -263,6 +264,15 @@ async def test_in_a_folder_that_is_not_trusted_nothing_runs_and_nothing_is_writt
     assert not (tmp_path / "out").exists()
     assert not (bench.cache_dir / "verilog").exists()
     await bench.daemon.shutdown()
+
+
+async def settles_at(most):
+    """Wait until at most so many processes below this one run."""
+    for _ in range(200):
+        if len(running := [each for each in family(os.getpid()) if is_running(each)]) <= most:
+            return True
+        await asyncio.sleep(0.02)
+    pytest.fail(f"{len(running)} processes still run, {most} were there at most")
 
 
 def family(pid):
