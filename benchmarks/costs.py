@@ -33,7 +33,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from mase_server.daemon.devices import Device, list_devices
 from mase_server.ir.run_costs import Plan, Run, RunRecorder, write_costs
-from mase_server.worker.transforms.calibration import measure_processor
+from mase_server.worker.transforms.device_costs import measure_processor
 from tests.ir.real_runs import make_step, measure_allocations
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -58,6 +58,12 @@ def costs(
     ] = "",
     dtype: Annotated[Dtype | None, typer.Option(help="Of parameters and inputs, instead of their own.")] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Search the largest sizes that fit into the memory.")] = False,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Train with the model's blocks computed again in the backward.")
+    ] = False,
+    parallel: Annotated[
+        str, typer.Option(metavar="HOW", help="On several devices, for one of them: ddp=8, fsdp=512, tp=8,fsdp=64.")
+    ] = "",
     memory: Annotated[str | None, typer.Option(help="Instead of the device's, such as 24GB.")] = None,
     output: Annotated[Format, typer.Option("--format", help="For people, or programs.")] = Format.TABLE,
     model: Annotated[
@@ -77,11 +83,16 @@ def costs(
 
         mase-server costs net.py --device L4 --train adamw --dtype bf16 --fit
 
+        mase-server costs net.py --device H100 --train adamw --dtype bf16 --parallel fsdp=64
+
         mase-server costs net.py --train auto --format json | jq '.models[].at_peak[:5]'
 
     Exit status: 0 told, 1 it cannot be told, 2 wrong usage.
     """
-    given: dict[str, object] = {"device": device, "train": train, "dtype": dtype.value if dtype else "", "fit": fit}
+    given: dict[str, object] = {
+        "device": device, "train": train, "dtype": dtype.value if dtype else "", "fit": fit, "checkpoint": checkpoint,
+        "parallel": parallel,
+    }  # fmt: skip
     if memory is not None:
         given["memory"] = parse_memory(memory)
     try:
@@ -113,12 +124,21 @@ def _write_csv(found: list[DeviceCosts]) -> None:
 def _list_lines(told: DeviceCosts) -> Iterator[Line]:
     sizes = ", ".join(f"{name} = {size}" for name, size in told["sizes"].items())
     what = f"training with {told['optimizer']}, loss: {told['loss']}" if told["optimizer"] else "inference"
-    yield Line(((f"{told['model']}: {what}{f', at {sizes}' if sizes else ''}, on {told['device']['title']}", "bold"),))
+    if told["checkpointed"] and not told["fits_checkpointed"]:
+        what += f", {told['checkpointed']} checkpointed"
+    where = f"{told['device']['title']}, one of {told['parallel']}" if told["parallel"] else told["device"]["title"]
+    yield Line(((f"{told['model']}: {what}{f', at {sizes}' if sizes else ''}, on {where}", "bold"),))
     kinds = sorted(told["kinds"].items(), key=lambda pair: -pair[1])
     parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in kinds)
     yield Line(((f"  peak {_bytes(told['peak_bytes'])}: {parts}", ""),))
     time = f"{format_seconds(told['seconds'])} (estimate), mostly {told['bound']}-bound"
     yield Line(((f"  {time}, {format_with_prefix(told['flops'], 'FLOPs')} in products", ""),))
+    if told["parallel"]:
+        took = told["communication_seconds"]
+        more = f"sends {_bytes(told['sent_bytes'])} in rings" if told["sent_bytes"] else "sends parts of tensors"
+        yield Line(((f"  {more}: {format_seconds(took) if took else 'the link has no rate'} (estimate)", ""),))
+    if told["token_bytes"]:
+        yield Line(((f"  cache {_bytes(told['token_bytes'])} for each token of a sequence", ""),))
     if told["fits"]:
         yield Line(((f"  {describe_fit(told)}", ""),))
     rows = [[_bytes(h["bytes"]), h["kind"], _place(h), h["module"]] for h in told["at_peak"][:_ROWS]]

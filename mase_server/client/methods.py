@@ -240,13 +240,25 @@ class BlockingMethods:
         dtype: str | None = None,
         fit: bool | None = None,
         memory: int | None = None,
+        checkpoint: bool | None = None,
+        parallel: str | None = None,
     ) -> DeviceCosts:
         """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
         time.
         """
         result = self.call(
             "mase/deviceCosts",
-            _given(path=path, model=model, device=device, train=train, dtype=dtype, fit=fit, memory=memory),
+            _given(
+                path=path,
+                model=model,
+                device=device,
+                train=train,
+                dtype=dtype,
+                fit=fit,
+                memory=memory,
+                checkpoint=checkpoint,
+                parallel=parallel,
+            ),
         )
         return cast("DeviceCosts", result)
 
@@ -582,13 +594,25 @@ class AsyncMethods:
         dtype: str | None = None,
         fit: bool | None = None,
         memory: int | None = None,
+        checkpoint: bool | None = None,
+        parallel: str | None = None,
     ) -> DeviceCosts:
         """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
         time.
         """
         result = await self.call(
             "mase/deviceCosts",
-            _given(path=path, model=model, device=device, train=train, dtype=dtype, fit=fit, memory=memory),
+            _given(
+                path=path,
+                model=model,
+                device=device,
+                train=train,
+                dtype=dtype,
+                fit=fit,
+                memory=memory,
+                checkpoint=checkpoint,
+                parallel=parallel,
+            ),
         )
         return cast("DeviceCosts", result)
 

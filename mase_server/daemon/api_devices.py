@@ -52,7 +52,10 @@ async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
     device: a name that `mase/devices` lists, "CPU" unless given.  train: an optimizer (sgd, momentum, adam, adamw,
     adafactor, adam8bit), or "auto" for the file's own: a step of training after the first; without it, inference.
     dtype: fp32, bf16, fp16 or fp64 for parameters and inputs.  fit: search the largest sizes that fit into `memory`
-    bytes, the device's unless given.  The model runs as it is written, without passes, on tensors without data.
+    bytes, the device's unless given; for training also those with the model's blocks checkpointed.  checkpoint: train
+    with them checkpointed.  parallel: how several devices share the run, such as "ddp=8", "fsdp=512" or
+    "tp=8,fsdp=64": all is then told for one of them, with what it sends, at the batch that each of them gets.  The
+    model runs as it is written, without passes, on tensors without data.
     """
     snapshot, index = find_shown_model(api, params)
     path, title = snapshot.path, snapshot.titles[index]
@@ -60,18 +63,21 @@ async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
     memory = int(params.get("memory") or device.memory)
     if params.get("fit") and not memory:
         raise ApiError("invalid-params", f"how much memory has {device.name}? Say it with `memory`")
+    dtype = params.get("dtype", "")
     run = {
-        "train": params.get("train", ""), "dtype": params.get("dtype", ""), "gpu": not device.curves,
-        "memory": memory if params.get("fit") else 0,
+        "train": params.get("train", ""), "dtype": dtype, "gpu": not device.curves,
+        "memory": memory if params.get("fit") else 0, "checkpoint": bool(params.get("checkpoint")),
+        "parallel": params.get("parallel", ""), "link": device.link,
+        "rate": device.rate(dtype.replace("fp", "f")),
     }  # fmt: skip
     told: RunCosts = await api.daemon.passes.written("run_costs", path, title, True, run=run)
-    rows = await _list_rows(told, device)
+    facts, rows = told["facts"], await _list_rows(told, device)
     by_bound: dict[str, float] = {}
     for row in rows:
         by_bound[row["bound"]] = by_bound.get(row["bound"], 0.0) + row["seconds"]
     return {
         **describe_model_trace(api, snapshot, index),
-        **told["facts"],
+        **facts,
         "device": _describe_device(device),
         "memory": memory,
         "at_peak": [_describe_holder(told, each) for each in told["held"]],
@@ -79,6 +85,7 @@ async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
             {"step": step, "bytes": size, **_describe_place(told, place)} for step, size, *place in told["curve"]
         ],
         "seconds": sum(by_bound.values()), "flops": sum(row["flops"] for row in rows),
+        "communication_seconds": facts["split_seconds"] + device.send(facts["sent_bytes"], facts["devices"]),
         "bound": max(by_bound, key=by_bound.__getitem__, default=""),
         "rows": rows,
     }  # fmt: skip
@@ -141,7 +148,16 @@ DEVICES = (
     ApiMethod("mase/devices", {"path": str}, describe_devices, answers.Devices),
     ApiMethod(
         "mase/deviceCosts",
-        {**MODEL, "device?": str, "train?": str, "dtype?": str, "fit?": bool, "memory?": int},
+        {
+            **MODEL,
+            "device?": str,
+            "train?": str,
+            "dtype?": str,
+            "fit?": bool,
+            "memory?": int,
+            "checkpoint?": bool,
+            "parallel?": str,
+        },
         device_costs,
         answers.DeviceCosts,
         executes=True,

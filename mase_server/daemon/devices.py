@@ -20,6 +20,8 @@ CPU = "CPU"
 _LAUNCH = 2e-5
 #: The shares of a device's rates that real kernels reach.
 _COMPUTE_SHARE, _BANDWIDTH_SHARE = 0.7, 0.8
+#: Devices of a host.
+_HOST = 8
 #: Element types from the smallest on; one that a device lacks runs as the next.
 _LADDER = ("i8", "f8", "f16", "bf16", "f32", "f64")
 _TYPES = {"f8e4m3fn": "f8", "f8e5m2": "f8", "u8": "i8", "c64": "f32", "c128": "f64"}
@@ -30,6 +32,7 @@ _KINDS = {
                     "mkldnn_rnn_layer_backward"),
     "attention": ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
                   "_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention_for_cpu_backward"),
+    "layout": ("clone", "copy_", "_to_copy", "cat", "stack"),
     "function": ("gelu", "gelu_backward", "tanh", "sigmoid", "exp", "erf", "silu", "silu_backward", "pow", "sin", "cos",
                  "log", "mish", "softplus", "elu", "tanh_backward", "sigmoid_backward", "bernoulli_", "rsqrt", "sqrt"),
     "row": ("native_layer_norm", "native_layer_norm_backward", "_softmax", "_log_softmax", "_softmax_backward_data",
@@ -47,6 +50,7 @@ _COUNTED = frozenset({"product", "convolution", "attention"})
 class Device:
     """A device. memory: bytes, 0 if unknown.  bandwidth: bytes a second.  rates: operations a second by element type.
 
+    link, network: bytes a second to the next device of a ring, within a host and between hosts; 0 if unknown.
     curves: for a device that was measured, kind of operator -> points (work, seconds), which the time lies between.
     """
 
@@ -57,15 +61,17 @@ class Device:
     rates: Mapping[str, float]
     launch: float = _LAUNCH
     source: str = ""
+    link: float = 0.0
+    network: float = 0.0
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, table: Mapping[str, Any]) -> Device:
         """A device of a table in TOML; ValueError says what is wrong with it."""
         for key in table:
-            if key not in ("title", "memory", "bandwidth", "rates", "launch", "source"):
+            if key not in ("title", "memory", "bandwidth", "rates", "launch", "source", "link", "network"):
                 raise ValueError(f"devices.{name} has no {key!r}")
-        standards = {"memory": 0, "bandwidth": 0, "launch": _LAUNCH}
+        standards = {"memory": 0, "bandwidth": 0, "launch": _LAUNCH, "link": 0, "network": table.get("link", 0)}
         numbers = {key: table.get(key, standard) for key, standard in standards.items()}
         rates = table.get("rates", {})
         if not isinstance(rates, dict) or not rates or not set(rates) <= set(_LADDER):
@@ -77,22 +83,29 @@ class Device:
             raise ValueError(f"devices.{name}.bandwidth: expected the bytes a second of its memory")
         return cls(
             name, str(table.get("title", name)), int(numbers["memory"]), float(numbers["bandwidth"]), rates,
-            float(numbers["launch"]), str(table.get("source", "")),
+            float(numbers["launch"]), str(table.get("source", "")), float(numbers["link"]), float(numbers["network"]),
         )  # fmt: skip
 
     @classmethod
     def measured(cls, found: Mapping[str, Any]) -> Device:
-        """The processors of this machine, from what `worker/transforms/calibration.py` measured."""
+        """The processors of this machine, from what `worker/transforms/device_costs.py` measured."""
         curves = {kind: [(work, seconds) for work, seconds in points] for kind, points in found["curves"].items()}
         (work, seconds), (size, copied) = curves["product"][-1], curves["copy"][-1]
         rates = {"f32": work / seconds}
-        return cls(CPU, found["title"], found["memory"], size / copied, rates, found["launch"], "measured here", curves)
+        return cls(
+            CPU, found["title"], found["memory"], size / copied, rates, found["launch"], "measured here", curves=curves
+        )
 
     def rate(self, dtype: str) -> float:
         """Operations a second on an element type, at that of the next larger type if it has none."""
         start = _LADDER.index(dtype) if (dtype := _TYPES.get(dtype, dtype)) in _LADDER else _LADDER.index("f32")
         known = [self.rates[each] for each in (*_LADDER[start:], *reversed(_LADDER[:start])) if each in self.rates]
         return known[0]
+
+    def send(self, size: int, devices: int) -> float:
+        """Seconds in which each device of a ring sends so many bytes; 0 if no rate is known."""
+        rate = self.link if devices <= _HOST else self.network
+        return size / rate if rate else 0.0
 
     def estimate(self, operator: str, dtype: str, flops: int, traffic: int) -> tuple[float, str]:
         """Seconds of one call, and what bounds it: compute, memory or launch."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -27,9 +27,11 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import flop_registry
 
 from mase_server.dtypes import short
+from mase_server.ir.parallel_costs import Parallel, find_share, follow_memory, parse_parallel
 from mase_server.ops.paths import named_modules
 from mase_server.protocol.records import MOST_SEARCHED, RunCosts
 from mase_server.tracing.importing.importer import owns
@@ -37,9 +39,13 @@ from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.rungs import OnCpu
 
+if TYPE_CHECKING:
+    from mase_server.ir.graph import MaseGraph
+
 #: The kinds of what is held, as people read them.
-PARAMETER, BUFFER, INPUT, ACTIVATION, GRADIENT, STATE, TEMPORARY = (
-    "parameter", "buffer", "input", "activation", "gradient", "optimizer state", "temporary"
+PARAMETER, BUFFER, INPUT, ACTIVATION, GRADIENT, STATE, TEMPORARY, UPDATE, GATHERED = (
+    "parameter", "buffer", "input", "activation", "gradient", "optimizer state", "temporary", "optimizer step",
+    "gathered"
 )  # fmt: skip
 #: Points of the curve of memory that are told.
 _POINTS = 2000
@@ -216,6 +222,10 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._owned[path] = owns(self._workspace, path)
         return self._owned[path]
 
+    def at_start(self) -> int:
+        """Bytes of parameters and buffers."""
+        return sum(each.bytes for each in self.held if each.kind in (PARAMETER, BUFFER))
+
     def at_peak(self) -> list[Held]:
         """What is held after the operator after which most is held."""
         peak = max(range(len(self.live)), key=self.live.__getitem__, default=-1)
@@ -287,19 +297,26 @@ class Plan:
     """What is recorded. train: an optimizer of `OPTIMIZERS`, "" for inference.
 
     dtype: of the parameters and inputs that are floats, "" for their own.  gpu: as optimizers run on one: all
-    parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.
+    parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.  checkpoint: training
+    keeps only the inputs of the model's blocks, and computes them again in the backward.  parallel: how several devices
+    share it, such as "fsdp=8".  link, rate: bytes and operations a second for which tensors are split, 0 if unknown.
     """
 
     train: str = ""
     dtype: str = ""
     gpu: bool = False
     memory: int = 0
+    checkpoint: bool = False
+    parallel: str = ""
+    link: float = 0.0
+    rate: float = 0.0
 
     def __post_init__(self) -> None:
-        """ValueError for an optimizer or an element type that is not known."""
+        """ValueError for an optimizer, an element type or a use of several devices that is not known."""
         for what, name, known in (("optimizer", self.train, OPTIMIZERS), ("element type", self.dtype, _DTYPES)):
             if name and name not in known:
                 raise ValueError(f"there is no {what} {name!r}; there are {', '.join(known)}")
+        parse_parallel(self.parallel)
 
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -377,7 +394,9 @@ class Run:
     """A model that can be run at any sizes. It is changed: `model` must belong to this process alone.
 
     feed: makes its arguments.  folder: whose lines count.  sizes: of the symbols in its known inputs.  values: run on
-    values in place of fake tensors, if a path depends on them.  loss: what is differentiated, in words.
+    values in place of fake tensors, if a path depends on them.  loss: what is differentiated, in words.  checkpointed:
+    the blocks that are computed again, in words.  cache: the keys and values that the last inference returned.
+    parallel: how several devices share it.  graph: of the model, for a plan that splits tensors.
     """
 
     model: nn.Module
@@ -387,15 +406,36 @@ class Run:
     sizes: Mapping[str, int] = field(default_factory=dict)
     values: bool = False
     loss: str = ""
+    checkpointed: str = ""
+    cache: list[torch.Tensor] = field(default_factory=list)
+    parallel: Parallel | None = None
+    graph: MaseGraph | None = None
     mode: FakeTensorMode | None = None
     optimizer: torch.optim.Optimizer | None = None
 
     def __post_init__(self) -> None:
-        """Exchange the tensors of the model."""
+        """Exchange the tensors of the model; ValueError for a plan of several devices that cannot be."""
+        if self.plan.parallel:
+            self.parallel = Parallel.of(self.plan.parallel, bool(self.plan.train))
+            if "tp" in self.parallel.devices and self.graph is not None:
+                self.parallel.split(self.graph, self.plan.link, self.plan.rate)
         self.mode = None if self.values else FakeTensorMode(allow_non_fake_inputs=True)
         self.model.train(bool(self.plan.train))
         with outside_modes():
             make_fake(self.model, self.mode, _DTYPES.get(self.plan.dtype))
+        if self.parallel is not None:
+            self.parallel.gather(self.model, find_blocks(self.model))
+        if self.plan.checkpoint and self.plan.train:
+            self.checkpoint_blocks()
+
+    def checkpoint_blocks(self) -> bool:
+        """Have the model's blocks compute their results again in the backward; False if it has none."""
+        blocks = find_blocks(self.model)
+        for block in blocks:
+            # Recomputed dropout may draw other numbers: no size depends on them.
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False)
+        self.checkpointed = f"{len(blocks)} {type(blocks[0]).__name__}" if blocks else ""
+        return bool(blocks)
 
     def record(self, sizes: Mapping[str, int] | None = None) -> tuple[RunRecorder, dict[str, int]]:
         """Run once; returns the recording, and the bytes of parameters, gradients, the optimizer's state and inputs."""
@@ -415,9 +455,15 @@ class Run:
                 if not self.plan.train:
                     with torch.no_grad():
                         result = self.model(*args, **kwargs)
+                    self.cache = _list_within(_read_cache(result))
                     del result
                 else:
                     told["gradients"] = self._train(recorder, args, kwargs)
+        if self.parallel is not None:
+            if self.parallel.gathered:
+                recorder.held.append(Held(self.parallel.gathered, GATHERED, _NOWHERE, 0))
+            self.parallel.share(recorder.held)
+            recorder.live = follow_memory(recorder.held, len(recorder.live))
         return recorder, told
 
     def _around(self) -> ExitStack:
@@ -460,10 +506,30 @@ class Run:
         loss.backward()  # type: ignore[no-untyped-call]
         gradients = recorder.mark([each.grad for each in self.model.parameters()], GRADIENT)
         del result, loss
-        recorder.phase = "optimizer"
+        recorder.phase, recorder.kind = "optimizer", UPDATE
         self.optimizer.step()
         self.optimizer.zero_grad()
         return gradients
+
+
+def find_blocks(model: nn.Module) -> list[nn.Module]:
+    """The parts that a person would checkpoint: those of one class in lists, with the most parameters in all."""
+    by_class: dict[type, dict[str, nn.Module]] = {}
+    for path, each in named_modules(model):
+        if isinstance(each, nn.ModuleList | nn.Sequential):
+            for name, part in each.named_children():
+                if any(True for _ in part.children()):
+                    by_class.setdefault(type(part), {})[f"{path}.{name}".lstrip(".")] = part
+    repeated = [parts for parts in by_class.values() if len(parts) > 1]
+    if not repeated:
+        return []
+
+    def weigh(parts: Mapping[str, nn.Module]) -> tuple[int, int]:
+        return sum(each.numel() for part in parts.values() for each in part.parameters()), -len(parts)
+
+    parts = max(repeated, key=weigh)
+    inner = {path for path in parts for other in parts if path.startswith(f"{other}.")}
+    return [part for path, part in parts.items() if path not in inner]
 
 
 def find_loss(result: Any) -> tuple[torch.Tensor, str]:
@@ -481,6 +547,39 @@ def find_loss(result: Any) -> tuple[torch.Tensor, str]:
         raise ValueError("no result depends on a parameter: nothing can be trained")
     squares = [each.square().sum() for each in free]
     return sum(squares[1:], squares[0]), "the squares of its results"
+
+
+def _read_cache(result: Any) -> Any:
+    """The keys and values that a model of transformers returns for the next tokens."""
+    return result.get("past_key_values") if isinstance(result, Mapping) else getattr(result, "past_key_values", None)
+
+
+def _list_within(value: Any, depth: int = 4) -> list[torch.Tensor]:
+    """The tensors in an object that torch does not know, and in those that it has."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    elif not isinstance(value, list | tuple):
+        value = list(vars(value).values()) if hasattr(value, "__dict__") else []
+    return [each for part in value for each in _list_within(part, depth - 1)] if depth else []
+
+
+def measure_token(run: Run) -> tuple[int, int]:
+    """Bytes of cache for each further token of a sequence, and the number of sequences; (0, 0) without a cache.
+
+    Read from the shapes at sizes that are one larger: the batch is the first dimension.
+    """
+    first = [tuple(each.shape) for each in run.cache]
+    if first and run.mode is not None:
+        before = sum(each.nbytes for each in run.cache)
+        for name, size in run.sizes.items():
+            run.record({**run.sizes, name: size + 1})
+            more = sum(each.nbytes for each in run.cache) - before
+            same_batch = all(each.shape[0] == old[0] for each, old in zip(run.cache, first, strict=True))
+            if more > 0 and same_batch:
+                return more // first[0][0], first[0][0]
+    return 0, 0
 
 
 def _list_results(result: Any) -> list[torch.Tensor]:
@@ -528,10 +627,14 @@ def write_costs(run: Run) -> RunCosts:
     recorder, told = run.record()
     held = recorder.at_peak()
     tables = _Tables()
-    calls = [
-        [phase, operator, dtype, *tables.place(place), flops, reads, writes, count]
-        for (phase, operator, dtype, place, flops, reads, writes), count in recorder.calls.items()
-    ]
+    calls, owned, sent = [], 1.0, 0
+    if run.parallel is not None:
+        owned, sent = run.parallel.owned, run.parallel.count_sent(told["parameters"], told["gradients"])
+    for (phase, operator, dtype, place, *work), count in recorder.calls.items():
+        if run.parallel is not None:
+            part = owned if phase == "optimizer" else find_share(run.parallel.work, place.module)
+            work = [round(each * part) for each in work]
+        calls.append([phase, operator, dtype, *tables.place(place), *work, count])
     sums: dict[tuple[str, _Place], int] = {}
     for each in held:
         sums[each.kind, each.place] = sums.get((each.kind, each.place), 0) + each.bytes
@@ -539,6 +642,12 @@ def write_costs(run: Run) -> RunCosts:
     by_kind: dict[str, int] = {}
     for (kind, _), size in holders:
         by_kind[kind] = by_kind.get(kind, 0) + size
+    token, sequences = measure_token(run)
+    room = run.plan.memory - recorder.at_start()
+    fits = find_fits(run) if run.plan.memory else {}
+    # Last: it changes the model.
+    asked = run.plan.memory and run.plan.train and not run.plan.checkpoint
+    more = find_fits(run) if asked and run.checkpoint_blocks() else {}
     return {
         "facts": {
             "mode": "training" if run.plan.train else "inference",
@@ -546,14 +655,22 @@ def write_costs(run: Run) -> RunCosts:
             "loss": run.loss,
             "measured": "on values" if run.mode is None else "",
             "peak_bytes": max(recorder.live, default=sum(told.values())),
-            "parameters_bytes": told["parameters"] + told["buffers"],
-            "gradients_bytes": told["gradients"],
-            "optimizer_bytes": told["optimizer"],
+            "parameters_bytes": round(told["parameters"] * owned) + told["buffers"],
+            "gradients_bytes": round(told["gradients"] * owned),
+            "optimizer_bytes": round(told["optimizer"] * owned),
             "activations_bytes": by_kind.get(ACTIVATION, 0),
             "inputs_bytes": told["inputs"],
             "kinds": by_kind,
             "sizes": dict(run.sizes),
-            "fits": find_fits(run) if run.plan.memory else {},
+            "fits": fits,
+            "fits_checkpointed": more,
+            "checkpointed": run.checkpointed,
+            "parallel": run.plan.parallel,
+            "devices": 1 if run.parallel is None else math.prod(run.parallel.devices.values()),
+            "sent_bytes": sent,
+            "split_seconds": run.parallel.tp_seconds if run.parallel is not None else 0.0,
+            "token_bytes": token,
+            "longest": max(0, room // (token * sequences)) if token else 0,
         },
         "held": [[kind, *tables.place(place), size] for (kind, place), size in holders[:_HOLDERS]],
         "curve": [[at, recorder.live[at], *tables.place(recorder.places[at])] for at in _sample(recorder.live)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mase_server.dtypes import LONG
@@ -177,15 +177,23 @@ def format_seconds(seconds: float) -> str:
 
 
 def describe_fit(told: DeviceCosts) -> str:
-    """`fits 24.0 GB: B <= 18 at T = 1024; T <= 8192 at B = 4`."""
-    memory, sizes = format_with_prefix(told["memory"], "B"), told["sizes"]
+    """`fits 24.0 GB: B <= 18 at T = 1024; T <= 8192 at B = 4`, and what else would."""
+    text = f"fits {format_with_prefix(told['memory'], 'B')}: {_describe_sizes(told, told['fits'])}"
+    if told["fits_checkpointed"]:
+        text += f"; checkpointing {told['checkpointed']} would allow {_describe_sizes(told, told['fits_checkpointed'])}"
+    if told["longest"]:
+        text += f"; {told['longest']:,} tokens in the cache of each sequence"
+    return text
+
+
+def _describe_sizes(told: DeviceCosts, fits: Mapping[str, int]) -> str:
     texts = []
-    for name, most in told["fits"].items():
-        others = ", ".join(f"{other} = {size}" for other, size in sizes.items() if other != name)
+    for name, most in fits.items():
+        others = ", ".join(f"{other} = {size}" for other, size in told["sizes"].items() if other != name)
         at = f" at {others}" if others else ""
         more = " and more" if most >= MOST_SEARCHED else ""
         texts.append(f"{name} <= {most}{more}{at}" if most else f"not even {name} = 1{at}")
-    return f"fits {memory}: {'; '.join(texts)}"
+    return "; ".join(texts)
 
 
 def _scale_number(number: float, step: int, units: Sequence[str]) -> str:

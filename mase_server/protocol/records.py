@@ -387,7 +387,12 @@ class RunFacts(TypedDict):
     """A run of a model in numbers. mode: inference or training.  loss: what is differentiated, in words.
 
     measured: how values were needed to record it, "" if it was recorded without.  sizes: of the symbols, as recorded;
-    fits: the largest of each at the recorded sizes of the others.  kinds: bytes of the peak.
+    fits: the largest of each at the recorded sizes of the others.  kinds: bytes of the peak.  fits_checkpointed: the
+    same if the model's blocks were computed again in the backward.  checkpointed: these blocks, such as "12 Block".
+    parallel: how several devices share the run, "" for one alone: all is told for one of them.  sent_bytes: that it
+    sends in rings.  split_seconds: of the communication for split tensors.  token_bytes: keys and values that inference
+    keeps for each token of a sequence, 0 if it keeps none.  longest: so many tokens of each sequence fit beside the
+    parameters, at the recorded number of sequences.
     """
 
     mode: str
@@ -403,6 +408,14 @@ class RunFacts(TypedDict):
     kinds: dict[str, int]
     sizes: dict[str, int]
     fits: dict[str, int]
+    fits_checkpointed: dict[str, int]
+    checkpointed: str
+    parallel: str
+    devices: int
+    sent_bytes: int
+    split_seconds: float
+    token_bytes: int
+    longest: int
 
 
 class RunCosts(TypedDict):

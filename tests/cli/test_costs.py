@@ -122,3 +122,57 @@ def test_a_size_that_was_not_searched_further_says_so(mase, net):
         "fits 1.00 TB: B <= 1048575 and more"
         in mase("costs", net, "--device", "H100", "--memory", "1TB", "--fit").stdout
     )
+
+
+DEEP = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(16, 256), nn.Linear(256, 16)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(*(Block() for _ in range(6)))
+
+    def forward(self, x):
+        return self.blocks(x)
+
+
+Deep()(torch.randn(8, 16))
+"""
+
+
+def test_the_batch_that_checkpointing_would_allow_is_told_and_is_the_one_with_it(mase, net):
+    net.write_text(DEEP)
+    asked = ("costs", net, "--device", "board", "--memory", "1MB", "--train", "sgd", "--fit")
+
+    (told,) = json.loads(mase(*asked, "--format", "json").stdout)["models"]
+    (more,) = json.loads(mase(*asked, "--checkpoint", "--format", "json").stdout)["models"]
+
+    assert told["checkpointed"] == more["checkpointed"] == "6 Block"
+    assert told["fits"]["B"] < told["fits_checkpointed"]["B"] == more["fits"]["B"]
+    assert f"; checkpointing 6 Block would allow B <= {more['fits']['B']}" in mase(*asked).stdout
+
+
+def test_several_devices_share_a_run(mase, net):
+    asked = ("costs", net, "--device", "H100", "--train", "sgd", "--parallel")
+
+    (told,) = json.loads(mase(*asked, "ddp=16", "--format", "json").stdout)["models"]
+
+    size = 4 * (16 * 64 + 64 * 4)
+    assert told["sent_bytes"] == 2 * size * 15 // 16
+    # More than eight devices: between hosts, at 50 GB a second.
+    assert told["communication_seconds"] == pytest.approx(told["sent_bytes"] / 50e9)
+    assert "on NVIDIA H100 SXM, 80 GB, one of ddp=16" in mase(*asked, "ddp=16").stdout
+    wrong = mase(*asked, "dp=16")
+    assert wrong.returncode == 2
+    assert "'dp=16' is no way to use several devices; write ddp=8, fsdp=8, tp=8" in wrong.stderr

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from mase_server.ir.run_costs import Plan, Run, find_optimizer, write_costs
 from tests.ir.real_runs import make_step, measure_allocations
@@ -103,6 +104,81 @@ def test_nothing_fits_where_the_weights_alone_do_not():
         return (torch.empty((sizes or {"B": 4})["B"], 64, device="meta"),), {}
 
     assert write_costs(Run(nn.Linear(64, 64), feed, Plan(memory=100), sizes={"B": 4}))["facts"]["fits"] == {"B": 0}
+
+
+class Deep(nn.Module):
+    """Blocks that save much more for the backward than they take and give."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 16)) for _ in range(6)
+        )
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+class Checkpointed(Deep):
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + checkpoint(block, x, use_reentrant=False) if self.training else x + block(x)
+        return self.head(x)
+
+
+def test_blocks_are_checkpointed_as_a_person_would_do_it():
+    x = torch.randn(64, 16)
+
+    told = record(Deep(), x, train="adamw", checkpoint=True)["facts"]
+
+    assert told["checkpointed"] == "6 Sequential"
+    assert told["peak_bytes"] == record(Checkpointed(), x, train="adamw")["facts"]["peak_bytes"]
+    assert told["peak_bytes"] == pytest.approx(measure_peak(Checkpointed(), (x,), "adamw"), rel=0.01)
+
+
+def test_more_fits_when_blocks_are_checkpointed():
+    memory = 3_000_000
+
+    def fits(model, **plan):
+        run = Run(model, lambda sizes: ((torch.empty((sizes or {"B": 4})["B"], 16, device="meta"),), {}),
+                  Plan("adamw", memory=memory, **plan), sizes={"B": 4})  # fmt: skip
+        return write_costs(run)["facts"]
+
+    told = fits(Deep())
+    assert told["fits"]["B"] < told["fits_checkpointed"]["B"] == fits(Checkpointed())["fits"]["B"]
+    assert fits(nn.Linear(16, 4))["fits_checkpointed"] == {}
+
+
+class Remembering(nn.Module):
+    """Keeps keys and values of two layers, as models of transformers do."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixed = nn.ModuleList(nn.Linear(16, 48) for _ in range(2))
+
+    def forward(self, x):
+        kept = []
+        for mixed in self.mixed:
+            q, k, v = mixed(x).view(*x.shape[:2], 3, 4, 4).permute(2, 0, 3, 1, 4)
+            kept.append((k.contiguous(), v.contiguous()))
+            x = x + F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)
+        return {"x": x, "past_key_values": kept}
+
+
+def test_a_cache_of_keys_and_values_is_told_for_each_token():
+    def feed(sizes):
+        sizes = sizes or {"B": 3, "T": 5}
+        return (torch.empty(sizes["B"], sizes["T"], 16, device="meta"),), {}
+
+    told = write_costs(Run(Remembering(), feed, Plan(memory=100_000), sizes={"B": 3, "T": 5}))["facts"]
+
+    # Keys and values of two layers, 16 numbers of 4 bytes each; three sequences beside two layers of weights.
+    assert told["token_bytes"] == 2 * 2 * 16 * 4
+    assert told["longest"] == (100_000 - 2 * 4 * (16 * 48 + 48)) // (3 * 2 * 2 * 16 * 4)
+    assert record(Deep(), torch.randn(2, 16))["facts"]["token_bytes"] == 0
 
 
 def test_an_optimizer_that_is_not_known_is_refused_with_those_that_are():

@@ -149,7 +149,7 @@ export abstract class Methods {
   }
 
   /** What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the time. */
-  deviceCosts(params: { path: string; model?: string; device?: string; train?: string; dtype?: string; fit?: boolean; memory?: number }): Promise<DeviceCosts> {
+  deviceCosts(params: { path: string; model?: string; device?: string; train?: string; dtype?: string; fit?: boolean; memory?: number; checkpoint?: boolean; parallel?: string }): Promise<DeviceCosts> {
     return this.answer('mase/deviceCosts', params);
   }
 

@@ -503,7 +503,7 @@ export interface Devices {
   devices: DeviceFacts[];
 }
 
-/** A run of a model on a device. memory: the bytes that `fits` is for. at_peak: the largest holders of the peak, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. */
+/** A run of a model on a device. memory: the bytes that `fits` is for. at_peak: the largest holders of the peak, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. communication_seconds: beside it, an estimate, if several devices share the run. */
 export interface DeviceCosts {
   path: string;
   model: string;
@@ -525,11 +525,20 @@ export interface DeviceCosts {
   kinds: Record<string, number>;
   sizes: Record<string, number>;
   fits: Record<string, number>;
+  fits_checkpointed: Record<string, number>;
+  checkpointed: string;
+  parallel: string;
+  devices: number;
+  sent_bytes: number;
+  split_seconds: number;
+  token_bytes: number;
+  longest: number;
   device: DeviceFacts;
   memory: number;
   at_peak: PeakHolder[];
   curve: CurvePoint[];
   seconds: number;
+  communication_seconds: number;
   flops: number;
   bound: string;
   rows: RunRow[];

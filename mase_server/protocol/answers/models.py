@@ -382,7 +382,7 @@ class DeviceCosts(ModelTrace, records.RunFacts):
     """A run of a model on a device. memory: the bytes that `fits` is for.
 
     at_peak: the largest holders of the peak, the largest first.  curve: memory over the run.  seconds: an estimate.
-    bound: of most of the time.
+    bound: of most of the time.  communication_seconds: beside it, an estimate, if several devices share the run.
     """
 
     device: DeviceFacts
@@ -390,6 +390,7 @@ class DeviceCosts(ModelTrace, records.RunFacts):
     at_peak: list[PeakHolder]
     curve: list[CurvePoint]
     seconds: float
+    communication_seconds: float
     flops: int
     bound: str
     rows: list[RunRow]

@@ -29,9 +29,8 @@ from mase_server.tracing.recording.rungs import OnCpu
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms import runs
 from mase_server.worker.transforms.ask import Ask, AskError
-from mase_server.worker.transforms.calibration import send_calibration
 from mase_server.worker.transforms.compiled import send_compiled
-from mase_server.worker.transforms.device_costs import send_run_costs
+from mase_server.worker.transforms.device_costs import send_calibration, send_run_costs
 from mase_server.worker.transforms.forks import Fork, Send, make_sender
 from mase_server.worker.transforms.pipeline import Applied, Pipeline
 from mase_server.worker.transforms.runs import Subject, answer_on_meta, raise_stopped, run_steps, useful_threads
