@@ -2,8 +2,9 @@
 
 Peak memory is that of PyTorch's allocator: events of its profiler on the CPU, its statistics on a GPU. FLOPs are those
 of `torch.utils.flop_counter`. Times are told from the rates of the device, which are measured on the CPU by
-microbenchmarks beforehand, and beside them the median of real runs, layer by layer.
-Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--json FILE]
+microbenchmarks beforehand, and beside them the median of real runs, layer by layer. --fit: real runs at two batches
+that follow each other give a memory into which the first fits and the second does not; told is the batch that fits.
+Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--fit] [--json FILE]
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +30,11 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
 from mase_server.daemon.devices import Device, list_devices
-from mase_server.ir.run_costs import Plan, Run, RunRecorder, write_costs
+from mase_server.ir.run_costs import Plan, Run, RunRecorder, find_fits, write_costs
 from mase_server.worker.transforms.device_costs import measure_processor
 from tests.ir.real_runs import make_step, measure_allocations
 
@@ -48,6 +50,8 @@ HUGGING_FACE = """bert roberta distilbert albert electra deberta-v2 mpnet mobile
     mistral qwen2 gemma phi falcon t5 bart vit deit swin convnext resnet regnet mobilenet_v2 wav2vec2"""
 #: Runs of which the median is taken.
 RUNS = 9
+#: The batch that shall be told to fit.
+BATCH = 5
 
 
 class Called(Exception):
@@ -183,6 +187,61 @@ def _time_layers(model: nn.Module, step: Callable[[], None], device: str) -> dic
     return {path: statistics.median(each) * len(each) / RUNS for path, each in spent.items()}
 
 
+# The batch that fits.
+
+
+def repeat_batch(value: Any, batch: int, size: int) -> Any:
+    """Inputs with another batch: their first dimension, where it is the batch, is made of the rows they have."""
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.dim() or tensor.shape[0] != batch:
+            return tensor
+        return tensor[torch.arange(size) % batch].contiguous()
+
+    return tree_map_only(torch.Tensor, change, value)
+
+
+def find_batch(args: Any, kwargs: Any) -> int:
+    """The first dimension of the first input."""
+    return next(each.shape[0] for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor) and each.dim())
+
+
+def measure_batch(name: str, train: str, size: int) -> int:
+    """The peak of a real run at a batch."""
+    model, args, kwargs = build(name)
+    args, kwargs = repeat_batch((args, dict(kwargs)), find_batch(args, kwargs), size)
+    model.train(bool(train))
+    step, state = make_step(model, args, kwargs, train)
+    base = RunRecorder(model, "").keep((list(model.parameters()), list(model.buffers()), args, kwargs, state), "held")
+    return base + _measure_peak(step, "cpu")
+
+
+def tell_batch(name: str, train: str, memory: int) -> int:
+    """The largest batch that is told to fit into some bytes."""
+    model, args, kwargs = build(name)
+    batch = find_batch(args, kwargs)
+
+    def feed(sizes: Mapping[str, int] | None) -> Any:
+        return repeat_batch((args, dict(kwargs)), batch, (sizes or {"B": batch})["B"])
+
+    run = Run(model, feed, Plan(train, memory=memory), str(EXAMPLES), {"B": batch})
+    return find_fits(run)["B"]
+
+
+def compare_fits(names: list[str]) -> Iterator[dict[str, Any]]:
+    """A row for each model and mode."""
+    for name in names:
+        for train in ("", "adamw"):
+            low, high = (in_fork(partial(measure_batch, name, train, BATCH + more)) for more in (0, 1))
+            row: dict[str, Any] = {"name": name, "train": train}
+            wrong = next((each["error"] for each in (low, high) if isinstance(each, dict)), "")
+            if wrong or low >= high:
+                yield row | {"error": wrong or f"holds no more at {BATCH + 1} than at {BATCH}"}
+                continue
+            told = in_fork(partial(tell_batch, name, train, (low + high) // 2))
+            yield row | ({"error": told["error"]} if isinstance(told, dict) else {"told": told})
+
+
 # Comparing.
 
 
@@ -257,15 +316,24 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rates", default="CPU", help="the device of the table whose rates are taken")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--fit", action="store_true", help="compare the batch that fits")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    names = options.names or [*NAMES, *(f"hf:{each}" for each in HUGGING_FACE.split())]
+    if options.fit:
+        found = []
+        for row in compare_fits(names):
+            found.append(row)
+            what = row.get("error") or f"B <= {row['told']}, really {BATCH}"
+            print(f"{row['name']:20} {row['train'] or 'inference':10} {what}", flush=True)
+        good = [row for row in found if "told" in row]
+        print(f"the batch that fits: {sum(row['told'] == BATCH for row in good)} of {len(good)} equal")
+        return
     measured = options.rates == "CPU"
     rates = Device.measured(in_fork(measure_processor)) if measured else list_devices()[options.rates]
     print(f"estimates for {rates.title}, runs on {options.device}, torch {torch.__version__}")
     rows = []
-    for row in compare(
-        options.names or [*NAMES, *(f"hf:{each}" for each in HUGGING_FACE.split())], options.device, rates
-    ):
+    for row in compare(names, options.device, rates):
         rows.append(row)
         mode = row["train"] or "inference"
         if "error" in row:
