@@ -225,6 +225,7 @@ def tell_batch(name: str, train: str, memory: int) -> int:
         return repeat_batch((args, dict(kwargs)), batch, (sizes or {"B": batch})["B"])
 
     run = Run(model, feed, Plan(train, memory=memory), str(EXAMPLES), {"B": batch})
+    run.record()  # where fake tensors do not do, nothing is searched
     return find_fits(run)["B"]
 
 

@@ -34,12 +34,13 @@ class Format(StrEnum):
 
 
 class Dtype(StrEnum):
-    """The element type of parameters and inputs."""
+    """The element type of parameters and inputs; amp: their own, under an autocast to bf16."""
 
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
     FP64 = "fp64"
+    AMP = "amp"
 
 
 def parse_memory(text: str) -> int:
@@ -56,7 +57,7 @@ def costs(
     train: Annotated[
         str, typer.Option(metavar="OPTIMIZER", help="A step of training: sgd, adamw, ..., or auto for the file's own.")
     ] = "",
-    dtype: Annotated[Dtype | None, typer.Option(help="Of parameters and inputs, instead of their own.")] = None,
+    dtype: Annotated[Dtype | None, typer.Option(help="Of parameters and inputs; amp: an autocast to bf16.")] = None,
     fit: Annotated[bool, typer.Option("--fit", help="Search the largest sizes that fit into the memory.")] = False,
     checkpoint: Annotated[
         bool, typer.Option("--checkpoint", help="Train with the model's blocks computed again in the backward.")

@@ -51,11 +51,11 @@ async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
 
     device: a name that `mase/devices` lists, "CPU" unless given.  train: an optimizer (sgd, momentum, adam, adamw,
     adafactor, adam8bit), or "auto" for the file's own: a step of training after the first; without it, inference.
-    dtype: fp32, bf16, fp16 or fp64 for parameters and inputs.  fit: search the largest sizes that fit into `memory`
-    bytes, the device's unless given; for training also those with the model's blocks checkpointed.  checkpoint: train
-    with them checkpointed.  parallel: how several devices share the run, such as "ddp=8", "fsdp=512" or
-    "tp=8,fsdp=64": all is then told for one of them, with what it sends, at the batch that each of them gets.  The
-    model runs as it is written, without passes, on tensors without data.
+    dtype: fp32, bf16, fp16 or fp64 for parameters and inputs, or amp: the forward under an autocast to bf16.  fit:
+    search the largest sizes that fit into `memory` bytes, the device's unless given; for training also those with the
+    model's blocks checkpointed.  checkpoint: train with them checkpointed.  parallel: how several devices share the
+    run, such as "ddp=8", "fsdp=512" or "tp=8,fsdp=64": all is then told for one of them, with what it sends, at the
+    batch that each of them gets.  The model runs as it is written, without passes, on tensors without data.
     """
     snapshot, index = find_shown_model(api, params)
     path, title = snapshot.path, snapshot.titles[index]

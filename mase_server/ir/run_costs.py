@@ -13,12 +13,13 @@ import math
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -296,7 +297,7 @@ def _pad_channels(image: torch.Tensor, block: int) -> int:
 class Plan:
     """What is recorded. train: an optimizer of `OPTIMIZERS`, "" for inference.
 
-    dtype: of the parameters and inputs that are floats, "" for their own.  gpu: as optimizers run on one: all
+    dtype: of the parameters and inputs that are floats, "" for their own, or AMP.  gpu: as optimizers run on one: all
     parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.  checkpoint: training
     keeps only the inputs of the model's blocks, and computes them again in the backward.  parallel: how several devices
     share it, such as "fsdp=8".  link, rate: bytes and operations a second for which tensors are split, 0 if unknown.
@@ -313,12 +314,14 @@ class Plan:
 
     def __post_init__(self) -> None:
         """ValueError for an optimizer, an element type or a use of several devices that is not known."""
-        for what, name, known in (("optimizer", self.train, OPTIMIZERS), ("element type", self.dtype, _DTYPES)):
+        for what, name, known in (("optimizer", self.train, OPTIMIZERS), ("element type", self.dtype, (*_DTYPES, AMP))):
             if name and name not in known:
                 raise ValueError(f"there is no {what} {name!r}; there are {', '.join(known)}")
         parse_parallel(self.parallel)
 
 
+#: Parameters and inputs as they are, and the forward under an autocast to bf16.
+AMP = "amp"
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
 
@@ -389,6 +392,13 @@ class _AsOnGpu(TorchFunctionMode):
         return func(*args, **given)
 
 
+_start_autocast: Callable[..., None] = torch.autocast.__init__
+
+
+def _autocast_on_cpu(self: torch.autocast, device_type: str, *args: Any, **told: Any) -> None:
+    _start_autocast(self, "cpu", *args, **told)
+
+
 @dataclass(slots=True)
 class Run:
     """A model that can be run at any sizes. It is changed: `model` must belong to this process alone.
@@ -454,7 +464,7 @@ class Run:
             with recorder:
                 if not self.plan.train:
                     with torch.no_grad():
-                        result = self.model(*args, **kwargs)
+                        result = self._call(args, kwargs)
                     self.cache = _list_within(_read_cache(result))
                     del result
                 else:
@@ -466,12 +476,18 @@ class Run:
             recorder.live = follow_memory(recorder.held, len(recorder.live))
         return recorder, told
 
+    def _call(self, args: Any, kwargs: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16) if self.plan.dtype == AMP else nullcontext():
+            return self.model(*args, **kwargs)
+
     def _around(self) -> ExitStack:
         stack = ExitStack()
         stack.enter_context(outside_modes())
         stack.enter_context(OnCpu())
         if self.plan.gpu:
             stack.enter_context(_AsOnGpu())
+            # The model stands on the CPU, so an autocast of its code means that.
+            stack.enter_context(patch.object(torch.autocast, "__init__", _autocast_on_cpu))
         if self.mode is not None:
             # The fused layers of transformers have no kernel for fake tensors.
             fast = torch.backends.mha.get_fastpath_enabled()
@@ -500,7 +516,7 @@ class Run:
 
     def _train(self, recorder: RunRecorder, args: Any, kwargs: Any) -> int:
         assert self.optimizer is not None
-        result = self.model(*args, **kwargs)
+        result = self._call(args, kwargs)
         loss, self.loss = find_loss(result)
         recorder.phase, recorder.kind = "backward", TEMPORARY
         loss.backward()  # type: ignore[no-untyped-call]

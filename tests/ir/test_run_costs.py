@@ -73,6 +73,33 @@ def test_another_element_type_halves_the_parameters():
     assert 2 * half["facts"]["parameters_bytes"] == whole["facts"]["parameters_bytes"]
 
 
+class Mixing(nn.Module):
+    """A model that names the device of its autocast, as most do."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Deep()
+
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return self.inner(x)
+
+
+@pytest.mark.parametrize("train", ["", "adamw"])
+def test_autocast_holds_what_a_real_run_under_it_holds(train):
+    x = torch.randn(256, 16)
+
+    told = record(Deep(), x, train=train, dtype="amp")["facts"]["peak_bytes"]
+
+    model = Deep()
+    forward = model.forward
+    model.forward = lambda x: torch.autocast("cpu", torch.bfloat16)(forward)(x)
+    assert told == pytest.approx(measure_peak(model, (x,), train), rel=0.02)
+    assert told < record(Deep(), x, train=train)["facts"]["peak_bytes"]
+    on_gpu = record(Deep(), x, train=train, dtype="amp", gpu=True)["facts"]
+    assert record(Mixing(), x, train=train, gpu=True)["facts"]["peak_bytes"] == on_gpu["peak_bytes"]
+
+
 def test_the_backward_stands_at_the_line_of_its_forward():
     told = record(Mixed(), torch.randint(0, 512, (3, 24)), train="sgd")
 
