@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mase_server.ir.run_costs import Held
 
 KINDS = ("ddp", "fsdp", "tp")
-#: Bytes a second and operations a second for which tensors are split, where no device was named.
-LINK, RATE = 100e9, 100e12
 
 
 def parse_parallel(text: str) -> dict[str, int]:
@@ -69,14 +67,9 @@ class Parallel:
         """The plan that a text names; ValueError."""
         return cls(text, parse_parallel(text), training)
 
-    def split(self, graph: MaseGraph, link: float, rate: float) -> None:
-        """Split tensors by the plan of `autosharding_analysis_pass`. link, rate: bytes, operations a second."""
-        from mase_server.passes.sharding.autosharding import autosharding_analysis_pass
-
+    def split(self, graph: MaseGraph, found: Mapping[str, Any]) -> None:
+        """Split tensors by the result of `autosharding_analysis_pass` on the graph of the model."""
         count = self.devices.get("tp", 1)
-        _, found = autosharding_analysis_pass(
-            graph, {"mesh_shape": (1, count), "intra_node_bandwidth": link or LINK, "flops": rate or RATE}
-        )
         total = sum({id(each): each.nbytes for each in graph.module.parameters()}.values())
         self.parameters = min(1.0, found["memory_bytes"] / total) if total else 1.0
         self.tp_seconds = found["communication_seconds"] * (2 if self.training else 1)

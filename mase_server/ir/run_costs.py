@@ -300,7 +300,7 @@ class Plan:
     dtype: of the parameters and inputs that are floats, "" for their own, or AMP.  gpu: as optimizers run on one: all
     parameters at once.  memory: bytes into which the largest sizes shall fit, 0 to search none.  checkpoint: training
     keeps only the inputs of the model's blocks, and computes them again in the backward.  parallel: how several devices
-    share it, such as "fsdp=8".  link, rate: bytes and operations a second for which tensors are split, 0 if unknown.
+    share it, such as "fsdp=8".
     """
 
     train: str = ""
@@ -309,8 +309,6 @@ class Plan:
     memory: int = 0
     checkpoint: bool = False
     parallel: str = ""
-    link: float = 0.0
-    rate: float = 0.0
 
     def __post_init__(self) -> None:
         """ValueError for an optimizer, an element type or a use of several devices that is not known."""
@@ -406,7 +404,8 @@ class Run:
     feed: makes its arguments.  folder: whose lines count.  sizes: of the symbols in its known inputs.  values: run on
     values in place of fake tensors, if a path depends on them.  loss: what is differentiated, in words.  checkpointed:
     the blocks that are computed again, in words.  cache: the keys and values that the last inference returned.
-    parallel: how several devices share it.  graph: of the model, for a plan that splits tensors.
+    parallel: how several devices share it.  sharding: a graph of the model, and what
+    `autosharding_analysis_pass` found for it, to split tensors.
     """
 
     model: nn.Module
@@ -419,7 +418,7 @@ class Run:
     checkpointed: str = ""
     cache: list[torch.Tensor] = field(default_factory=list)
     parallel: Parallel | None = None
-    graph: MaseGraph | None = None
+    sharding: tuple[MaseGraph, Mapping[str, Any]] | None = None
     mode: FakeTensorMode | None = None
     optimizer: torch.optim.Optimizer | None = None
 
@@ -427,8 +426,8 @@ class Run:
         """Exchange the tensors of the model; ValueError for a plan of several devices that cannot be."""
         if self.plan.parallel:
             self.parallel = Parallel.of(self.plan.parallel, bool(self.plan.train))
-            if "tp" in self.parallel.devices and self.graph is not None:
-                self.parallel.split(self.graph, self.plan.link, self.plan.rate)
+            if self.sharding is not None:
+                self.parallel.split(*self.sharding)
         self.mode = None if self.values else FakeTensorMode(allow_non_fake_inputs=True)
         self.model.train(bool(self.plan.train))
         with outside_modes():

@@ -13,6 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.parallel_costs import parse_parallel
 from mase_server.ir.run_costs import Plan, Run, write_costs
+from mase_server.passes.sharding.autosharding import autosharding_analysis_pass
 from tests.ir.real_runs import measure_allocations
 
 
@@ -99,10 +100,10 @@ def test_split_tensors_leave_a_device_its_part_of_parameters_and_results():
         return nn.Sequential(nn.Linear(512, 2048, bias=False), nn.GELU(), nn.Linear(2048, 512, bias=False))
 
     x = torch.randn(64, 512)
-    plan = Plan(parallel="tp=4", link=100e9, rate=1e9)
     graph = MaseGraph(make(), {"input": x})
+    _, found = autosharding_analysis_pass(graph, {"mesh_shape": (1, 4), "flops": 1e9})
 
-    told = write_costs(Run(make(), lambda sizes: ((x,), {}), plan, graph=graph))
+    told = write_costs(Run(make(), lambda sizes: ((x,), {}), Plan(parallel="tp=4"), sharding=(graph, found)))
 
     assert told["facts"]["parameters_bytes"] == 4 * 2 * 512 * 2048 // 4
     assert [call[6] for call in told["calls"] if "mm" in call[1]] == [2 * 64 * 512 * 2048 // 4] * 2

@@ -17,7 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from mase_server import system
+from mase_server.ir.graph import MaseGraph
+from mase_server.ir.parallel_costs import parse_parallel
 from mase_server.ir.run_costs import Plan, Run, find_optimizer, write_costs
+from mase_server.passes.sharding.autosharding import autosharding_analysis_pass
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.importing.importer import restore_plain_code
 from mase_server.tracing.inputs.spec import LARGEST_FILLED, inputs_at
@@ -28,6 +31,8 @@ from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_namespaces
 
+#: Bytes and operations a second for which tensors are split, where a device has no figures.
+_LINK, _RATE = 100e9, 100e12
 #: Each is run for so many seconds, and at least so often; what disturbs them takes time from the slower ones.
 _SECONDS, _TIMES = 0.04, 5
 #: The sizes at which each kind of operator is measured.
@@ -41,7 +46,8 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     if train == "auto":
         train = find_optimizer(live.request.path) or "adamw"
     try:
-        plan = Plan(**{**ask.run, "train": train})
+        rates = {name: ask.run.get(name) for name in ("link", "rate")}
+        plan = Plan(**{name: value for name, value in ask.run.items() if name not in rates} | {"train": train})
     except ValueError as error:
         raise AskError(str(error)) from error
     model = subject.model
@@ -53,7 +59,7 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
             told = write_costs(
                 Run(
                     model, partial(_feed, subject), plan, live.request.folder, sizes, values=real is not None,
-                    graph=subject.graph() if "tp" in plan.parallel else None,
+                    sharding=_split_tensors(subject, plan, rates) if "tp" in plan.parallel else None,
                 )
             )  # fmt: skip
     except Exception as error:
@@ -63,6 +69,13 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
             raise AskError(str(error)) from error
         raise
     return send({"value": told})
+
+
+def _split_tensors(subject: Subject, plan: Plan, rates: Mapping[str, Any]) -> tuple[MaseGraph, Mapping[str, Any]]:
+    graph = subject.graph()
+    mesh = (1, parse_parallel(plan.parallel)["tp"])
+    given = {"mesh_shape": mesh, "intra_node_bandwidth": rates["link"] or _LINK, "flops": rates["rate"] or _RATE}
+    return graph, autosharding_analysis_pass(graph, given)[1]
 
 
 def _feed(subject: Subject, sizes: Mapping[str, int] | None) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
