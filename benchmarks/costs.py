@@ -4,19 +4,26 @@ Peak memory is that of PyTorch's allocator: events of its profiler on the CPU, i
 of `torch.utils.flop_counter`. Times are told from the rates of the device, which are measured on the CPU by
 microbenchmarks beforehand, and beside them the median of real runs, layer by layer. --fit: real runs at two batches
 that follow each other give a memory into which the first fits and the second does not; told is the batch that fits.
-Usage: python benchmarks/costs.py [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--fit] [--json FILE]
+With --saves, an editor saves the GPT example so often: seconds until its hints are there while no costs are shown, and
+until its costs are told once a device is picked.
+Usage: python benchmarks/costs.py [--saves 20] [NAME | hf:TYPE | big:TYPE ...] [--device cuda --rates H100] [--fit]
+    [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
+import hashlib
 import io
 import json
 import os
 import runpy
+import shutil
 import statistics
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -29,6 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 
 import torch
+from editor import Editor
+from lsprotocol import types as lsp
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
@@ -310,6 +319,62 @@ def compare(names: list[str], device: str, rates: Device) -> Iterator[dict[str, 
             yield row
 
 
+async def time_saves(count: int) -> dict[str, list[float]]:
+    """Seconds after saves of the GPT example: until fresh hints with no costs shown, until fresh costs of a run.
+
+    The first save with costs is left out: its process imports what it needs, the later ones have it.
+    """
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(shutil.copy(EXAMPLES / "gpt.py", Path(folder).resolve()))
+        os.environ.update(XDG_CACHE_HOME=f"{folder}/cache", XDG_STATE_HOME=f"{folder}/state")
+        source = path.read_text("utf-8")
+        async with Editor(path.parent) as editor:
+            editor.open(path)
+            await editor.settled(path)
+            uri, number = path.as_uri(), 0
+            for mode, train in (("hints, no costs shown", None), ("inference", ""), ("training, AdamW", "adamw")):
+                if train is not None:
+                    given = {"uri": uri, "device": "L4", "train": train}
+                    command = lsp.ExecuteCommandParams("mase.pickDevice", [given])
+                    await editor.client.workspace_execute_command_async(command)
+                seconds = []
+                for _ in range(count + 1):
+                    number += 1
+                    text = source.replace("n_embd=128", f"n_embd={128 + 4 * number}")
+                    if train is None:
+                        seconds.append(await editor.save_and_settle(path, text, lambda label: bool(label)))
+                    else:
+                        start = time.perf_counter()
+                        editor.save(path, text)
+                        await _wait_for_costs(editor, path, text, train)
+                        seconds.append(time.perf_counter() - start)
+                    await asyncio.sleep(_LOOK)
+                found[mode] = seconds[1:]
+    return found
+
+
+#: Seconds in which somebody looks at a change; the sizes that fit are searched meanwhile.
+_LOOK = 8.0
+
+
+async def _wait_for_costs(editor: Editor, path: Path, text: str, train: str) -> None:
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    while True:
+        table = await editor.client.protocol.send_request_async("mase/costTable", {"path": str(path)})
+        if table.sha256 == digest and table.run is not None and not table.older and table.run.optimizer == train:
+            return
+        await asyncio.sleep(0.005)
+
+
+def tell_saves(count: int) -> None:
+    """Time saves, print."""
+    print(f"{count} saves of gpt.py each, load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    for mode, seconds in asyncio.run(time_saves(count)).items():
+        median, worst = 1e3 * statistics.median(seconds), 1e3 * max(seconds)
+        print(f"{mode:24} median {median:5.0f} ms, most {worst:5.0f} ms")
+
+
 def main() -> None:
     """Compare, print, tell."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -318,7 +383,10 @@ def main() -> None:
     parser.add_argument("--rates", default="CPU", help="the device of the table whose rates are taken")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--fit", action="store_true", help="compare the batch that fits")
+    parser.add_argument("--saves", type=int, default=0, metavar="N", help="time saves of the GPT example instead")
     options = parser.parse_args()
+    if options.saves:
+        return tell_saves(options.saves)
     warnings.simplefilter("ignore")
     names = options.names or [*NAMES, *(f"hf:{each}" for each in HUGGING_FACE.split())]
     if options.fit:

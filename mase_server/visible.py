@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Collection, Iterator, Sequence
 from html import escape
 from typing import Any
 
@@ -119,3 +120,17 @@ def _is_needed(found: re.Match[str]) -> bool:
     return unicodedata.combining(before) == _VIRAMA or (
         bool(after) and {unicodedata.bidirectional(before), unicodedata.bidirectional(after)} == {"AL"}
     )
+
+
+def align_table_columns(
+    head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
+) -> Iterator[str]:
+    """The lines of a table; each column is as wide as its widest cell. right: right-aligned columns."""
+    cells = [[reveal(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for row in cells:
+        padded = (
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(padded).rstrip()

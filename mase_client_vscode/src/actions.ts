@@ -7,6 +7,7 @@ const ACTIONS: Record<string, string> = {
   '$(layers) Passes': 'mase.pipeline',
   '$(type-hierarchy) Graph': 'mase.showGraph',
   '$(table) Costs': 'mase.showCosts',
+  '$(dashboard) Costs on a device': 'mase.pickDevice',
   '$(server-environment) Choose the Python of the models': 'mase.chooseInterpreter',
   '$(debug-restart) Restart the server': 'mase.restart',
   '$(output) Log': 'mase.showLog',

@@ -13,6 +13,17 @@ export function inBytes(number: number): string {
   return inSteps(number, 1024, BINARY);
 }
 
+/** A size in bytes as the makers of devices count, with GB = 10^9: `24.0 GB`. */
+export function inGB(number: number): string {
+  return scaled(number, 'B');
+}
+
+/** A time with three digits: `3.1 ms`, `450 µs`. */
+export function inTime(seconds: number): string {
+  const [unit, factor] = seconds >= 1 ? ['s', 1] as const : seconds >= 1e-3 ? ['ms', 1e3] as const : ['µs', 1e6] as const;
+  return `${significant(seconds * factor)} ${unit}`;
+}
+
 /** All its digits: `1,234,567`. */
 export function exact(number: number): string {
   return number.toLocaleString('en-US', { maximumFractionDigits: 20 });

@@ -52,6 +52,7 @@ const NAMED = 5;
 const LINKS = [
   '[$(refresh) Trace again](command:mase.retrace)',
   '[$(debug-restart) Restart server](command:mase.restart)',
+  '[$(dashboard) Device](command:mase.pickDevice)',
   '[$(output) Log](command:mase.showLog)',
   '[$(gear) Settings](command:mase.openSettings)',
 ].join('&nbsp;&nbsp; ');
@@ -183,7 +184,7 @@ function tooltip(
   dirty: boolean | undefined,
 ): MarkdownString {
   const text = new MarkdownString('', true);
-  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline'] };
+  text.isTrusted = { enabledCommands: ['mase.retrace', 'mase.restart', 'mase.showLog', 'mase.openSettings', 'mase.pipeline', 'mase.pickDevice'] };
   const unshown = groups(trace?.unshown ?? []);
   if (trace?.message && (trace.state !== 'ready' || unshown.length === 0)) text.appendText(trace.message).appendMarkdown('\n\n');
   for (const told of unshown) text.appendMarkdown('$(warning) ').appendText(told).appendMarkdown('\n\n');

@@ -13,6 +13,7 @@ function row(id: string, parent: number, facts: Partial<CostRow> = {}): CostRow 
   return {
     id, parent, name, kind: 'layer', type: 'linear', nodes: 1, parameters: 0, parameter_bytes: 0, shared: [], flops: 0, traffic: 0,
     results: 0, formats: [], bits: null, sqnr: null, max_error: null, hardware: null, places: [], passes: '', saturated: null, kernels: null,
+    seconds: null, moved: null, bound: null, held: null,
     ...facts,
   };
 }

@@ -18,7 +18,7 @@ from mase_server.cli.session import Outcome, Wanted, daemon_for, outcome_of, pro
 from mase_server.cli.session import call as call
 from mase_server.cli.showing import ProblemRow, problem_line, problem_map
 from mase_server.cli.steps import UsageError, find_pass, resolve_steps
-from mase_server.cli.terminal import align_table_columns, print_lines, print_styled, say, say_json
+from mase_server.cli.terminal import print_lines, print_styled, say, say_json
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import list_interpreters
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeView
@@ -33,7 +33,7 @@ from mase_server.protocol.arguments import Argument, Step
 from mase_server.protocol.records import Plain, Summary
 from mase_server.protocol.snapshot import effect_texts, share_text
 from mase_server.reading import is_file
-from mase_server.visible import reveal
+from mase_server.visible import align_table_columns, reveal
 
 
 @dataclass(frozen=True, slots=True)

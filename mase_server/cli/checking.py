@@ -459,6 +459,16 @@ def list_changed_files(revision: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def read_revision(file: Path, revision: str) -> bytes | None:
+    """A file as a revision of its repository has it; None if git knows none."""
+    asked = ("show", "--end-of-options", f"{revision}:./{file.name}")
+    try:
+        done = command_for_program("git", *_NO_PROGRAMS, "-C", file.resolve().parent, *asked).run(capture_output=True)
+    except OSError:
+        return None
+    return None if done.returncode else done.stdout
+
+
 # Problems that are known: those in the output of an earlier run.
 
 #: file, code, and message without the numbers of lines, which other edits change.

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import csv
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from mase_server.cli.checking import read_revision
+from mase_server.cli.reports import Talk
 from mase_server.cli.session import Refused, Subject, ask_daemon, ask_each_model
-from mase_server.cli.steps import complete_models
-from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
+from mase_server.cli.steps import UsageError, complete_models, parse_steps
+from mase_server.cli.terminal import Line, from_here, print_lines, say, say_json
+from mase_server.lsp.run_costs import describe_comparison
 from mase_server.lsp.wording import describe_fit, format_seconds, format_with_prefix
-from mase_server.protocol.answers import DeviceCosts, RunPlace
+from mase_server.protocol.answers import CostComparison, DeviceCosts, RunPlace
+from mase_server.protocol.arguments import Step
+from mase_server.visible import align_table_columns
 
 #: The method that tells costs.
 COSTS = "mase/deviceCosts"
+_COMPARE = "mase/compareCosts"
 #: Rows of each table for people; the other formats have all.
 _ROWS = 12
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
@@ -66,6 +73,14 @@ def costs(
         str, typer.Option(metavar="HOW", help="On several devices, for one of them: ddp=8, fsdp=512, tp=8,fsdp=64.")
     ] = "",
     memory: Annotated[str | None, typer.Option(help="Instead of the device's, such as 24GB.")] = None,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WITH",
+            help="Tell the difference from a revision of git, inputs ('x: f32[8,4]') or a named set (set:small), or to "
+            "passes ('quantize default=fixed(8,4)').",
+        ),
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="For people, or programs.")] = Format.TABLE,
     model: Annotated[
         str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)
@@ -88,6 +103,8 @@ def costs(
 
         mase-server costs net.py --train auto --format json | jq '.models[].at_peak[:5]'
 
+        mase-server costs net.py --device L4 --compare HEAD
+
     Exit status: 0 told, 1 it cannot be told, 2 wrong usage.
     """
     given: dict[str, object] = {
@@ -96,21 +113,67 @@ def costs(
     }  # fmt: skip
     if memory is not None:
         given["memory"] = parse_memory(memory)
+    sides, steps = ({}, []) if compare is None else _read_sides(file, compare)
+    if sides:
+        del given["fit"]
+        given = {key: value for key, value in given.items() if key != "memory"} | sides
+    method = _COMPARE if sides else COSTS
     try:
-        subject = Subject(file, tuple(inputs or ()), python, daemon)
-        asked = ask_daemon(subject, lambda path: ask_each_model(COSTS, path, model, given))
+        subject = Subject(file, tuple(inputs or ()), python, daemon and not steps)
+        asked = ask_daemon(subject, lambda path: _ask(method, path, model, given, steps))
     except Refused as error:
-        say(f"error: {error}", error=True)
+        why = f"{compare!r} is no inputs and no revision that git knows, and as passes: " if steps else ""
+        say(f"error: {why}{error}", error=True)
         raise typer.Exit(error.status) from None
     found = [told for _, told in asked]
     if output is Format.JSON:
         say_json({"models": found})
     elif output is Format.CSV:
-        _write_csv(found)
+        if sides:
+            _write_changes(found)
+        else:
+            _write_csv(found)
     else:
         for told in found:
-            print_lines(_list_lines(told))
+            if sides:
+                say(describe_comparison(told, from_here).rstrip())
+            else:
+                print_lines(_list_lines(told))
     sys.stdout.flush()
+
+
+def _read_sides(file: Path, compare: str) -> tuple[dict[str, object], list[Step]]:
+    """What is compared, as parameters, and the passes to apply first; BadParameter."""
+    if compare.startswith("set:"):
+        return {"before": {"set": compare.removeprefix("set:")}, "after": {}}, []
+    if re.match(r"\w+\s*:", compare):
+        return {"before": {"inputs": compare}, "after": {}}, []
+    if (text := read_revision(file, compare)) is not None:
+        return {"before": {"text": text.decode()}, "after": {}}, []
+    try:
+        return {"before": {}, "after": {"passes": True}}, parse_steps(shlex.split(compare))
+    except (UsageError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--compare") from error
+
+
+def _ask(
+    method: str, path: str, model: str | None, given: dict[str, object], steps: list[Step]
+) -> Talk[list[tuple[str, Any]]]:
+    for step in steps:
+        yield from ask_each_model("mase/applyPass", path, model, {"pass": step.name, "arguments": dict(step.arguments)})
+    return (yield from ask_each_model(method, path, model, given))
+
+
+def _write_changes(found: list[CostComparison]) -> None:
+    writer = csv.writer(sys.stdout)
+    heads = (f"{name}_{side}" for name in ("seconds", "moved", "held") for side in ("before", "after"))
+    writer.writerow(("model", "file", "line", "before_line", "modules", *heads))
+    for told in found:
+        for row in told["lines"]:
+            pairs = [*row["seconds"], *row["moved"], *row["held"]]
+            writer.writerow(
+                (told["model"], row["file"], row["line"], row["before_line"], " ".join(row["modules"]), *pairs)
+            )
 
 
 def _write_csv(found: list[DeviceCosts]) -> None:

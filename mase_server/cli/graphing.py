@@ -20,12 +20,12 @@ from mase_server.cli.reports import Talk
 from mase_server.cli.session import Subject, ask_daemon, ask_each_model
 from mase_server.cli.showing import value_map
 from mase_server.cli.steps import complete_models
-from mase_server.cli.terminal import Line, align_table_columns, from_here, print_lines, say, say_json
+from mase_server.cli.terminal import Line, from_here, print_lines, say, say_json
 from mase_server.lsp.labels import has_tensor, label_values
 from mase_server.lsp.wording import format_count, format_with_prefix, lens_text
 from mase_server.protocol.answers import Compiled
 from mase_server.protocol.records import Answer, Params
-from mase_server.visible import reveal
+from mase_server.visible import align_table_columns, reveal
 
 _File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
 _Model = Annotated[str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)]

@@ -91,7 +91,7 @@ def _request_comparison(model: str | None, sets: list[str], path: str) -> Talk[A
 
 
 def _input_lines(told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    from mase_server.cli.terminal import align_table_columns
+    from mase_server.visible import align_table_columns
 
     rows = []
     for each in told:
@@ -103,8 +103,8 @@ def _input_lines(told: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _comparison_lines(told: Mapping[str, Any]) -> Iterator[str]:
-    from mase_server.cli.terminal import align_table_columns
     from mase_server.lsp.wording import format_with_prefix, in_bytes
+    from mase_server.visible import align_table_columns
 
     sides = [told["before"], told["after"]]
     for problem in told["problems"]:

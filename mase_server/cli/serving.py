@@ -20,6 +20,7 @@ from mase_server.cli.terminal import say, say_json
 from mase_server.protocol.records import Answer, Params
 from mase_server.rpc.registry import TcpAddress
 from mase_server.system import call_at_end
+from mase_server.visible import align_table_columns
 
 if TYPE_CHECKING:
     from mase_server.client import Client
@@ -365,7 +366,7 @@ def _file_rows(told: AnswersByMethod) -> list[FileRow]:
 
 
 def _print_workers(found: Registration, told: AnswersByMethod) -> None:
-    from mase_server.cli.terminal import Line, align_table_columns, print_lines
+    from mase_server.cli.terminal import Line, print_lines
     from mase_server.lsp.wording import format_count, in_bytes
 
     daemon, rows = _daemon_facts(found, told), _file_rows(told)

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mase_server.cli.steps import UsageError, parse_steps
-from mase_server.cli.terminal import align_table_columns, from_here, print_styled, say, say_json
+from mase_server.cli.terminal import from_here, print_styled, say, say_json
 from mase_server.lsp.wording import format_count
 from mase_server.paths import canonical_path
 from mase_server.protocol.arguments import split_texts
@@ -27,7 +27,7 @@ from mase_server.protocol.records import Plain
 from mase_server.sweep.grid import Grid, models_of, read_grid
 from mase_server.sweep.points import FIGURES, Figure, Point, Result
 from mase_server.sweep.running import Row, Sweep
-from mase_server.visible import reveal
+from mase_server.visible import align_table_columns, reveal
 
 if TYPE_CHECKING:
     from mase_server.protocol.answers import Pass

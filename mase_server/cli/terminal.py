@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from mase_server.visible import dump_json, reveal, reveal_lines
+from mase_server.visible import dump_json, reveal_lines
 
 
 def say(text: str = "", *, error: bool = False) -> None:
@@ -55,20 +55,6 @@ def apply_style(text: str, style: str) -> str:
 
 
 # Tables for pipes and terminals alike: never cut, never wrapped, each cell visible on one line.
-
-
-def align_table_columns(
-    head: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
-) -> Iterator[str]:
-    """The lines of a table; each column is as wide as its widest cell. right: right-aligned columns."""
-    cells = [[reveal(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    for row in cells:
-        padded = (
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        yield "  ".join(padded).rstrip()
 
 
 # Output lines made of styled parts.

@@ -15,7 +15,7 @@ from mase_server.cli.applying import Reporter, call
 from mase_server.cli.session import Outcome, Wanted, daemon_for, outcome_of
 from mase_server.cli.showing import problem_line, problem_map
 from mase_server.cli.steps import UsageError
-from mase_server.cli.terminal import align_table_columns, print_lines, print_styled, say_json
+from mase_server.cli.terminal import print_lines, print_styled, say_json
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.pipelines import PassError
 from mase_server.daemon.slots import wait_for_turn
@@ -28,7 +28,7 @@ from mase_server.protocol.records import Params
 from mase_server.protocol.snapshot import share_text
 from mase_server.simulation import SimulationError, Synthesis, simulate, synthesise, write_results
 from mase_server.simulation.building import digest_contents
-from mase_server.visible import reveal, reveal_lines
+from mase_server.visible import align_table_columns, reveal, reveal_lines
 
 #: Results of a simulation in which the hardware is at fault.
 _WRONG = frozenset({"different", "stood still"})

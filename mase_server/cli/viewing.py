@@ -49,18 +49,15 @@ from mase_server.lsp.labels import label_values
 from mase_server.lsp.wording import NAMES, has_hint, lens_text
 from mase_server.paths import canonical_path, find_data_folder
 from mase_server.private import describe_os_error
-from mase_server.protocol.answers import CostTable, Graph, ModelFacts, Pipeline
+from mase_server.protocol.answers import CostTable, Graph, GraphColumns, ModelFacts, Pipeline
 from mase_server.protocol.arguments import Step
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.graph_snapshot import ModelView
 
-#: The columns of a graph that the page draws, as in `graph/pages.ts`.
-_COLUMNS = [
-    "name", "op", "target", "mase_op", "family", "scope", "value", "flops", "file", "line", "column", "end_line",
-    "end_column", "inputs", "format", "sqnr", "max_error", "note", "saturated", "parameters", "bytes",
-]  # fmt: skip
+#: The columns of a graph that the page draws.
+_COLUMNS = [name for name in GraphColumns.__annotations__ if name not in ("row", "mase_type", "details")]
 #: Rows of a graph for each request.
 _AT_ONCE = 2000
 #: The built files of the page itself, and of the pages in its frames.

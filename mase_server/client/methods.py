@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Closed,
         Comparison,
         Compiled,
+        CostComparison,
         Costs,
         CostTable,
         DeviceCosts,
@@ -242,6 +243,7 @@ class BlockingMethods:
         memory: int | None = None,
         checkpoint: bool | None = None,
         parallel: str | None = None,
+        show: bool | None = None,
     ) -> DeviceCosts:
         """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
         time.
@@ -258,9 +260,39 @@ class BlockingMethods:
                 memory=memory,
                 checkpoint=checkpoint,
                 parallel=parallel,
+                show=show,
             ),
         )
         return cast("DeviceCosts", result)
+
+    def compare_costs(
+        self,
+        path: str,
+        before: dict[str, Plain],
+        model: str | None = None,
+        after: dict[str, Plain] | None = None,
+        device: str | None = None,
+        train: str | None = None,
+        dtype: str | None = None,
+        checkpoint: bool | None = None,
+        parallel: str | None = None,
+    ) -> CostComparison:
+        """What changes between two runs of a model on a device: figures, and the lines whose costs differ."""
+        result = self.call(
+            "mase/compareCosts",
+            _given(
+                path=path,
+                model=model,
+                before=before,
+                after=after,
+                device=device,
+                train=train,
+                dtype=dtype,
+                checkpoint=checkpoint,
+                parallel=parallel,
+            ),
+        )
+        return cast("CostComparison", result)
 
     def open(
         self,
@@ -596,6 +628,7 @@ class AsyncMethods:
         memory: int | None = None,
         checkpoint: bool | None = None,
         parallel: str | None = None,
+        show: bool | None = None,
     ) -> DeviceCosts:
         """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
         time.
@@ -612,9 +645,39 @@ class AsyncMethods:
                 memory=memory,
                 checkpoint=checkpoint,
                 parallel=parallel,
+                show=show,
             ),
         )
         return cast("DeviceCosts", result)
+
+    async def compare_costs(
+        self,
+        path: str,
+        before: dict[str, Plain],
+        model: str | None = None,
+        after: dict[str, Plain] | None = None,
+        device: str | None = None,
+        train: str | None = None,
+        dtype: str | None = None,
+        checkpoint: bool | None = None,
+        parallel: str | None = None,
+    ) -> CostComparison:
+        """What changes between two runs of a model on a device: figures, and the lines whose costs differ."""
+        result = await self.call(
+            "mase/compareCosts",
+            _given(
+                path=path,
+                model=model,
+                before=before,
+                after=after,
+                device=device,
+                train=train,
+                dtype=dtype,
+                checkpoint=checkpoint,
+                parallel=parallel,
+            ),
+        )
+        return cast("CostComparison", result)
 
     async def open(
         self,

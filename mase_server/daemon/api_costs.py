@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
+from mase_server.daemon.api_devices import compare_with_earlier
 from mase_server.daemon.api_graphs import MADE, describe_model_trace, find_kernels, find_shown_model, rows_of
-from mase_server.daemon.graph_snapshot import GraphSnapshot
+from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeRun
 from mase_server.daemon.methods import Api, ApiMethod, Params
 from mase_server.daemon.slots import Slices, iterate_in_slices
 from mase_server.dtypes import tensor_bytes
@@ -37,8 +38,10 @@ async def cost_table(api: Api, params: Params) -> answers.CostTable:
     operator or the whole model, in words, e.g. "50 % of the weight pruned"; "" for nothing.  hardware: {"multipliers",
     "luts", "memory_bits", "cycles"} of the emitted hardware, cycles being those of the slowest part; None if nothing
     was emitted, if it belongs to another text, or if a node in the row has no hardware.  kernels: how many kernels
-    Inductor makes of it, alone or with others; None unless they were asked for with `mase/compiled`.  places: the
-    first places where it is called, or where the class of a module is.
+    Inductor makes of it, alone or with others; None unless they were asked for with `mase/compiled`.  seconds: the
+    estimated time on a device; moved: the bytes read and written there; bound: compute, memory or launch, of most of
+    the time; held: bytes of its activations at the peak; None unless they are shown, with `mase/deviceCosts`.  places:
+    the first places where it is called, or where the class of a module is.
     """
     snapshot, model = find_shown_model(api, params)
     types = {path: kind for of, path, kind in snapshot.payload["scopes"] if of == model}
@@ -47,6 +50,14 @@ async def cost_table(api: Api, params: Params) -> answers.CostTable:
     if (kernels := api.daemon.kernels(snapshot, snapshot.titles[model])) is not None:
         for row, leaf in leaves.items():
             leaf.compiled(each["name"] for each in find_kernels(kernels, snapshot, row))
+    shown, run = api.daemon.run_shown(snapshot.path, snapshot.titles[model]), None
+    if shown is not None:
+        run = api.daemon.run_costs(snapshot, snapshot.titles[model])
+    if run is not None:
+        for row, part in run.nodes.items():
+            leaves.get(row, tree.root).timed(part)
+        for path, part in run.rest.items():
+            (tree.module(path) if path in tree else tree.root).timed(part)
     weights = (snapshot.payload.get("weights") or [])[model : model + 1]
     if weights:
         tree.weigh(weights[0])
@@ -57,7 +68,14 @@ async def cost_table(api: Api, params: Params) -> answers.CostTable:
         **describe_model_trace(api, snapshot, model),
         "steps": [] if told is None else list(told["texts"]),
         "rows": await _describe_rows(tree, weights[0] if weights else None, told),
+        "run": None if shown is None else _summarize_run(shown.told),
+        "older": shown is not None and run is None,
+        "change": None if run is None else compare_with_earlier(run),
     }
+
+
+def _summarize_run(told: answers.DeviceCosts) -> answers.RunSummary:
+    return cast("answers.RunSummary", {key: told[key] for key in answers.RunSummary.__annotations__})  # type: ignore[literal-required]
 
 
 async def _count_nodes(snapshot: GraphSnapshot, model: int, tree: CostTree) -> dict[int, CostRow]:
@@ -200,8 +218,14 @@ def _cost_row_to_map(
         "formats": formats, "bits": bits.get(formats[0]) if len(formats) == 1 else None,
         "sqnr": row.error[0], "max_error": row.error[1], "hardware": row.hardware, "places": row.places,
         "passes": "; ".join([*row.notes][:_NOTES]), "saturated": row.saturated,
-        "kernels": None if row.kernels is None else len(row.kernels),
+        "kernels": None if row.kernels is None else len(row.kernels), **_describe_run(row.run),
     }  # fmt: skip
+
+
+def _describe_run(run: NodeRun | None) -> answers.RowRun:
+    if run is None:
+        return {"seconds": None, "moved": None, "bound": None, "held": None}
+    return {"seconds": run.seconds, "moved": round(run.moved), "bound": run.bound, "held": round(run.held)}
 
 
 def _find_holders(tree: CostTree) -> dict[int, list[str]]:
@@ -255,6 +279,7 @@ class CostRow:
     error: tuple[Any, Any] = (None, None)
     saturated: float | None = None
     kernels: set[str] | None = None
+    run: NodeRun | None = None
     notes: dict[str, None] = field(default_factory=dict)
     hardware: answers.CostHardware | None = None
     places: list[answers.CostPlace] = field(default_factory=list)
@@ -291,6 +316,12 @@ class CostRow:
         names = set(kernels)
         for row in self.lineage:
             row.kernels = (row.kernels or set()) | names
+
+    def timed(self, part: NodeRun) -> None:
+        """Count a part of a run in this row and in all rows that hold it."""
+        for row in self.lineage:
+            row.run = row.run or NodeRun()
+            row.run.add(part)
 
     def built(self, estimate: Estimate) -> None:
         """Count hardware. Operations run side by side, so the slowest determines the cycles of a sample."""

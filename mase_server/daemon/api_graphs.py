@@ -27,7 +27,8 @@ _TRACED = tuple(name for name in COLUMNS["nodes"] if name not in ("blob", "model
 MADE = TRANSFORM_NODES[1:]
 _UNPACKED = ("inputs", "details")
 #: Columns that are computed from others.
-_COMPUTED = ("parameters", "bytes", "kernel")
+_OF_A_RUN = ("seconds", "moved", "bound")
+_COMPUTED = ("parameters", "bytes", "kernel", *_OF_A_RUN)
 #: Nodes that compute something.
 _CALLS = frozenset({"call_function", "call_method", "call_module"})
 _USUAL = (*_TRACED, "inputs")
@@ -108,6 +109,8 @@ async def read_graph_columns(api: Api, params: Params) -> answers.Graph:
         columns[name] = (
             _read_kernels(api, snapshot, model, page)
             if name == "kernel"
+            else _read_run(api, snapshot, model, name, page)
+            if name in _OF_A_RUN
             else await _read_column(snapshot, model, name, page)
         )
     tables = await _build_tables(snapshot, model, columns)
@@ -162,6 +165,11 @@ def _read_kernels(api: Api, snapshot: GraphSnapshot, model: int, rows: Sequence[
         return [None] * len(rows)
     found = ([each["name"] for each in find_kernels(kernels, snapshot, row)] if row < count else [] for row in rows)
     return [", ".join(names) or None for names in found]
+
+
+def _read_run(api: Api, snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:
+    run = api.daemon.run_costs(snapshot, snapshot.titles[model])
+    return [getattr(run.nodes[row], name) if run is not None and row in run.nodes else None for row in rows]
 
 
 async def _read_column(snapshot: GraphSnapshot, model: int, name: str, rows: Sequence[int]) -> list[Any]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mase_server.daemon.generation import (
     follow_trace,
     report_status,
 )
+from mase_server.daemon.graph_snapshot import ShownRun, is_same_trace
 from mase_server.daemon.limits import available_fraction
 from mase_server.daemon.passes import Host, Passes
 from mase_server.daemon.pipelines import PassError
@@ -55,6 +56,7 @@ from mase_server.paths import canonical_path
 from mase_server.private import describe_os_error
 from mase_server.protocol import answers
 from mase_server.protocol.answers.files import Counted
+from mase_server.protocol.records import RunCosts
 from mase_server.protocol.request import VIEWS, TraceOptions
 from mase_server.protocol.snapshot import Problem
 from mase_server.system import own_job
@@ -130,6 +132,7 @@ class Daemon:
         )
         self._compiled: dict[tuple[Any, ...], answers.Compiled] = {}
         self._kernels: dict[tuple[str, str], tuple[GraphSnapshot, Sequence[answers.Kernel]]] = {}
+        self._runs: dict[tuple[str, str], ShownRun] = {}
         self._watcher: Watcher | None = None
         self._closing = False
 
@@ -359,12 +362,25 @@ class Daemon:
         if at_once and (tracked := self._tracked.get(path)) is not None:
             self._request_generation(tracked, force=True)
 
-    async def tried(self, path: str, options: TraceOptions) -> Trial:
-        """Trace a file that was opened before with other options; what is shown stays as it is."""
+    def traced_text(self, path: str) -> str:
+        """The text of a file that was last asked to be traced."""
+        return self._tracked[path].source.data.decode("utf-8", "replace") if path in self._tracked else ""
+
+    async def tried(
+        self,
+        path: str,
+        options: TraceOptions,
+        text: str | None = None,
+        then: Callable[[TraceWorker], Awaitable[None]] | None = None,
+    ) -> Trial:
+        """Trace a file that was opened before with other options or another text; what is shown stays as it is.
+
+        then: a call of the child once it has traced.
+        """
         tracked = self._tracked[path]
         if not self.trusts(path):
             return Trial(None, (Problem(path, 1, 0, 2, 0, "error", "untrusted", UNTRUSTED),))
-        return await run_trial(self._services, tracked, options)
+        return await run_trial(self._services, tracked, options, text, then)
 
     async def compile(self, path: str, title: str | None, view: str, further: bool) -> answers.Compiled:
         """What a compiler makes of a model, without passes; kept for the same texts and inputs."""
@@ -398,8 +414,39 @@ class Daemon:
     def kernels(self, snapshot: GraphSnapshot, title: str) -> Sequence[answers.Kernel] | None:
         """Inductor's kernels of a model of this trace; None unless they were asked for."""
         of, kernels = self._kernels.get((snapshot.path, title), (None, None))
-        same = of is not None and (of.sha256, of.generation) == (snapshot.sha256, snapshot.generation)
-        return kernels if same else None
+        return kernels if is_same_trace(of, snapshot) else None
+
+    def show_run(self, path: str, title: str, run: ShownRun | None) -> None:
+        """Show the costs of a run of a model from now on, or none; those of a trace that is not shown are dropped."""
+        if run is None and self._runs.pop((path, title), None) is None:
+            return
+        if run is not None:
+            if not is_same_trace(run.snapshot, self.store.snapshot(path)):
+                return
+            last = self._runs.get((path, title))
+            if last is not None and last.snapshot.sha256 == run.snapshot.sha256:
+                last = last.before
+            self._runs[path, title] = replace(run, before=last and replace(last, before=None))
+        self._services.listener.views_changed(frozenset({path}))
+
+    def run_shown(self, path: str, title: str) -> ShownRun | None:
+        """The run of a model whose costs are shown, perhaps of an earlier trace."""
+        return self._runs.get((path, title))
+
+    def run_costs(self, snapshot: GraphSnapshot, title: str) -> ShownRun | None:
+        """The run of a model of this trace whose costs are shown."""
+        run = self._runs.get((snapshot.path, title))
+        return run if run is not None and is_same_trace(run.snapshot, snapshot) else None
+
+    async def record_run(self, path: str, title: str, run: Mapping[str, object]) -> RunCosts:
+        """Run a model without passes, and have what that imports loaded before the next time."""
+        imported: list[str] = []
+        told: RunCosts = await self.passes.written(
+            "run_costs", path, title, True, run=run,
+            on_event=lambda message: imported.extend(message.get("modules", ())),
+        )  # fmt: skip
+        self._services.pool.used(path, imported)
+        return told
 
     def cancel(self, path: str) -> None:
         """Stop the running trace of `path`, if there is one; its next save or `retrace` starts another."""

@@ -13,6 +13,7 @@ from typing import Any
 from mase_server.daemon.emissions import Emission
 from mase_server.daemon.slots import let_go
 from mase_server.protocol import answers
+from mase_server.protocol.answers import DeviceCosts
 from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import (
     InsertedNode,
@@ -355,6 +356,57 @@ class PartView:
     end_line: int
     end_column: int
     roots: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class NodeRun:
+    """What a run on a device takes for a part of a model. moved: bytes read and written.  held: those of activations
+    at the peak.  bounds: seconds by what bounds them."""
+
+    flops: float = 0
+    moved: float = 0
+    held: float = 0
+    bounds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """The estimated time."""
+        return sum(self.bounds.values())
+
+    @property
+    def bound(self) -> str:
+        """What bounds most of the time."""
+        return max(self.bounds, key=self.bounds.__getitem__, default="")
+
+    def add(self, other: NodeRun, share: float = 1) -> None:
+        """Count a share of another part, too."""
+        self.flops += share * other.flops
+        self.moved += share * other.moved
+        self.held += share * other.held
+        for bound, seconds in other.bounds.items():
+            self.bounds[bound] = self.bounds.get(bound, 0.0) + share * seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """A run of a model on a device that clients show. snapshot: its trace.  text: that of the file.  nodes: by row.
+
+    rest: what no node is known for, by the path of its module.  before: the run of the last other text.
+    """
+
+    snapshot: GraphSnapshot
+    text: str
+    told: DeviceCosts
+    nodes: Mapping[int, NodeRun]
+    rest: Mapping[str, NodeRun]
+    before: ShownRun | None = None
+
+
+def is_same_trace(one: GraphSnapshot | None, other: GraphSnapshot | None) -> bool:
+    """A trace has several snapshots: first numbers, later symbols and passes."""
+    if one is None or other is None:
+        return False
+    return (one.sha256, one.generation) == (other.sha256, other.generation)
 
 
 class GraphSnapshot:

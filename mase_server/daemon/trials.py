@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,15 +38,24 @@ class Trial:
     problems: tuple[Problem, ...] = ()
 
 
-async def run_trial(services: Services, tracked: Tracked, options: TraceOptions) -> Trial:
-    """Trace a file as it is in a separate child; the child ends with the trial or with its cancellation."""
+async def run_trial(
+    services: Services,
+    tracked: Tracked,
+    options: TraceOptions,
+    text: str | None = None,
+    then: Callable[[TraceWorker], Awaitable[None]] | None = None,
+) -> Trial:
+    """Trace a file, or a text in its place, in a separate child; the child ends with the trial or its cancellation.
+
+    then: a call of the child once it has traced.
+    """
     settings = services.settings_of(tracked.folder)
     found = list_interpreters(tracked.folder, tracked.path, settings.interpreter, os.environ)
     async with services.slots.turn(""):
         try:
             _, child = await services.pool.child(tracked.folder, tracked.path, found)
             request = await with_child(
-                child, lambda: _make_trial_request(services, tracked, options, settings.time_limit)
+                child, lambda: _make_trial_request(services, tracked, options, settings.time_limit, text)
             )
         except NoInterpreter as error:
             return Trial(None, (environment_problem(tracked.path, error.code, error.tried),))
@@ -57,6 +66,8 @@ async def run_trial(services: Services, tracked: Tracked, options: TraceOptions)
         worker = TraceWorker(child, request, limits, Events(payloads.append, lambda stage, message: None))
         try:
             outcome = await worker.trace()
+            if then is not None and payloads:
+                await then(worker)
         finally:
             services.in_background(worker)
     if not payloads:
@@ -65,7 +76,10 @@ async def run_trial(services: Services, tracked: Tracked, options: TraceOptions)
     return Trial(snapshot, (*snapshot.problems, *outcome.problems))
 
 
-def _make_trial_request(services: Services, tracked: Tracked, options: TraceOptions, seconds: float) -> TraceRequest:
+def _make_trial_request(
+    services: Services, tracked: Tracked, options: TraceOptions, seconds: float, text: str | None
+) -> TraceRequest:
+    texts = services.unsaved.texts_for(tracked.path, tracked.folder)
     return TraceRequest(
         path=tracked.path,
         folder=tracked.folder,
@@ -76,13 +90,12 @@ def _make_trial_request(services: Services, tracked: Tracked, options: TraceOpti
         scratch=make_scratch(),
         bytecode_cache=services.bytecode_cache,
         seconds=seconds,
-        texts=services.unsaved.texts_for(tracked.path, tracked.folder),
+        texts=texts if text is None else {**texts, tracked.path: text.encode()},
     )
 
 
 # The named sets of inputs that users picked: kept in the user's state directory, never in the workspace.
 
-_FILE = "input_sets.json"
 #: Maximum number of files whose picks are remembered; the oldest are dropped first.
 _MOST = 1000
 
@@ -90,8 +103,8 @@ _MOST = 1000
 class PickedSets:
     """The picks of all files of this user, read on each request, because other servers write them too."""
 
-    def __init__(self, state_dir: Path) -> None:
-        self._dir = state_dir
+    def __init__(self, state_dir: Path, name: str = "input_sets.json") -> None:
+        self._file = state_dir / name
 
     def of(self, path: str) -> dict[str, str]:
         """model name -> picked set, "" for the comments without a name, of the model file `path`."""
@@ -99,16 +112,16 @@ class PickedSets:
 
     def pick(self, path: str, model: str, name: str | None) -> None:
         """Remember a pick, or forget it for None; OSError if that cannot be stored."""
-        with change_file(self._dir / _FILE):
+        with change_file(self._file):
             known = self._read_picks()
             picks = {**known.pop(path, {}), model: name}
             left = {model: name for model, name in picks.items() if name is not None}
             known |= {path: left} if left else {}
-            write_whole(self._dir / _FILE, json.dumps(dict(list(known.items())[-_MOST:]), indent=1))
+            write_whole(self._file, json.dumps(dict(list(known.items())[-_MOST:]), indent=1))
 
     def _read_picks(self) -> dict[str, dict[str, str]]:
         try:
-            found = json.loads(read_own(self._dir / _FILE))
+            found = json.loads(read_own(self._file))
         except (OSError, ValueError):
             return {}
         entries = found.items() if isinstance(found, dict) else ()

@@ -43,13 +43,13 @@ def find_doubt(view: FileView, page: Page | None, site: SiteView) -> str:
     return "" if page is None or page.is_fresh(site) else UNSAVED
 
 
-def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = "", compiled: str = "") -> str:
+def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = "", more: Sequence[Row] = ()) -> str:
     """The card of one site as Markdown.
 
     models: the traced models by title, maps as in `snapshot.MODEL_KEYS`, with "transform" if they have a pipeline.
     doubt: why it may not be what the present text gives, `STALE` or `UNSAVED`.
     links: a line of links, near the top, because the rest of a long card has to be scrolled.
-    compiled: the kernels that compute it.
+    more: rows on what was asked for: the kernels that compute it, what it costs on a device.
     """
     parts = [_site_title(site), f"```text\n{label_values([value.value for value in site.values], 1000)}\n```", links]
     if doubt:
@@ -57,7 +57,7 @@ def describe_site(site: SiteView, models: Models, doubt: str = "", links: str = 
     first = site.values[0]
     runs = sum(_count_runs(value) for value in site.values)
     rows = _fact_rows(first, models.get(first.model, {}), runs, len(site.values) == 1)
-    rows[1:1] = [("compiled", escape_markdown(compiled))] if compiled else []
+    rows[1:1] = [(name, escape_markdown(text)) for name, text in more if text]
     parts.append(markdown_table(("", ""), rows))
     if len(site.values) > 1:
         parts.append(_differences(site))

@@ -18,6 +18,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from mase_server.daemon.api_graphs import find_kernels, is_same_operation
+from mase_server.daemon.graph_snapshot import is_same_trace
 from mase_server.lsp import diagnostics, verilog
 from mase_server.lsp.assumptions import Offer
 from mase_server.lsp.calls import as_map, ask_person, call_api, model_of, models_of
@@ -68,11 +69,6 @@ class Made:
     snapshot: GraphSnapshot
     told: Compiled
     mended: bool = False
-
-
-def _is_same_trace(one: GraphSnapshot, other: GraphSnapshot | None) -> bool:
-    """A trace has several snapshots: first numbers, later symbols and passes."""
-    return other is not None and (one.sha256, one.generation) == (other.sha256, other.generation)
 
 
 class Compilations:
@@ -151,7 +147,7 @@ class Compilations:
         snapshot = self._find_snapshot(sheet)
         if store.entry(sheet.path).stale and made is not None:
             return made, f"{Path(sheet.path).name} cannot be traced now"
-        if made is not None and _is_same_trace(made.snapshot, snapshot) and not further:
+        if made is not None and is_same_trace(made.snapshot, snapshot) and not further:
             return made, ""
         asked = {"path": sheet.path, "model": sheet.model, "view": sheet.view, "further": further}
         try:
@@ -159,7 +155,7 @@ class Compilations:
         except JsonRpcException as error:
             return made, reveal(" ".join(str(error).split())).rstrip(".")
         now = store.snapshot(sheet.path)
-        if now is None or not _is_same_trace(now, snapshot):
+        if now is None or not is_same_trace(now, snapshot):
             return made, "" if made is not None else "it was traced again meanwhile"  # which asks for the text again
         made = Made(now, told, further)
         self._made = {**dict([each for each in self._made.items() if each[0] != sheet][1 - _KEPT :]), sheet: made}
@@ -185,7 +181,7 @@ class Compilations:
     def _is_known(self, sheet: Sheet) -> bool:
         made = self._made.get(sheet)
         told = made is not None and (made.mended or not made.told["breaks"])
-        return told and made is not None and _is_same_trace(made.snapshot, self._find_snapshot(sheet))
+        return told and made is not None and is_same_trace(made.snapshot, self._find_snapshot(sheet))
 
     async def _tell_breaks(self, sheet: Sheet, path: str) -> None:
         """Tell the breaks as soon as they are known, then again with the edits that remove them."""

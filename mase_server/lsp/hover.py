@@ -46,8 +46,12 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
         models = ls.models_of(page.document.path)
         doubt, links = find_doubt(page.view, page, site), site_links(ls, page, site)
         node = site.values[0].node
-        compiled = "" if node is None else ls.compiled.describe_node(*node)
-        return _build_hover(ls, describe_site(site, models, doubt, links, compiled), place)
+        more = (
+            []
+            if node is None
+            else [("on a device", ls.costs.node_text(*node)), ("compiled", ls.compiled.describe_node(*node))]
+        )
+        return _build_hover(ls, describe_site(site, models, doubt, links, more), place)
     return (
         _of_class(ls, page, params.position)
         or _of_unshown(ls, page, params.position)
@@ -65,7 +69,11 @@ def _of_class(ls: Server, page: Page, position: lsp.Position) -> lsp.Hover | Non
         return None
     models = [model for model, _ in here]
     return _build_hover(
-        ls, model_card(models, page.view.stale, [model_links(ls, model) for model in models]), here[0][1]
+        ls,
+        model_card(
+            models, page.view.stale, [(model_links(ls, each), list(ls.costs.model_rows(each))) for each in models]
+        ),
+        here[0][1],
     )
 
 
@@ -154,12 +162,13 @@ SOURCES = {
 }
 
 
-def model_card(models: Sequence[ModelView], stale: bool, links: Sequence[str] = ()) -> str:
-    """The cards of the models of one class as Markdown. links: a line of links for each model."""
+def model_card(models: Sequence[ModelView], stale: bool, more: Sequence[tuple[str, list[Row]]] = ()) -> str:
+    """The cards of the models of one class as Markdown. more: a line of links for each model, and rows on its run."""
     parts = [f"⚠ *{STALE}*"] if stale else []
     for number, model in enumerate(models):
-        parts += [f"**{escape_code(model.title)}** · model", *links[number : number + 1]]
-        parts += [markdown_table(("", ""), list(_model_rows(model))), f"*{escape_markdown(model.found)}*"]
+        links, rows = more[number] if more else ("", [])
+        parts += [f"**{escape_code(model.title)}** · model", links]
+        parts += [markdown_table(("", ""), [*_model_rows(model), *rows]), f"*{escape_markdown(model.found)}*"]
         parts += [*_next_step(model), *_pipeline_parts(model), *_hardware_parts(model)]
     return "\n\n".join(part for part in parts if part)
 

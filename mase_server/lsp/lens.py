@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from mase_server.lsp import hardware_texts, input_sets, links, pipelines, verilog
+from mase_server.lsp import hardware_texts, input_sets, links, pipelines, run_costs, verilog
 from mase_server.lsp.calls import wait_until_traced
 from mase_server.lsp.wording import duration_text, guess_text, roots_text, short_guess_text, size_text
 
@@ -103,7 +103,8 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
     form = input_sets.CHANGE if ls.knows(input_sets.CHANGE) else ""
     if page.view.stale:
         yield _Part(("stale",), RETRACE, [uri])
-    guess, size = guess_text(model), size_text(model)
+    guess, costs = guess_text(model), ls.costs.lens_texts(model)
+    size = size_text(model).partition(" · ")[0] if costs else size_text(model)  # what runs is told in seconds
     if model.transform is None and not form and not ls.knows(links.COSTS):
         duration = "" if model.hardware is not None else duration_text(model)  # what its hardware takes says more
         yield _Part((_join_texts(guess, size, duration), _join_texts(guess, size)), RETRACE, [uri])
@@ -116,6 +117,9 @@ def _model_parts(ls: Server, uri: str, page: Page, models: Sequence[ModelView]) 
             yield _Part((size,), links.COSTS, target)
         else:
             yield _Part((size,), RETRACE, [uri])
+    if costs:
+        shown = ls.knows(links.COSTS)
+        yield _Part(costs, links.COSTS if shown else run_costs.PICK, target)
     if len(models) > 1:
         yield _Part((f"{model.title}, of {len(models)} models", f"1 of {len(models)} models"), PICK_ROOT, [uri])
     if model.transform is not None:

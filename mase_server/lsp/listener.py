@@ -91,6 +91,7 @@ class ClientListener(Listener):
         diagnostics.publish_diagnostics(self._server, paths)
         self._server.contents.changed(paths)
         self._server.compiled.follow_breaks(paths)
+        self._server.costs.follow(paths)
         self.tell_pipelines(paths)
         changed: ViewsChanged = {"uris": sorted(uri for path in paths for uri in self._server.uris_of(path))}
         self._server.protocol.notify(VIEWS, changed)
@@ -177,6 +178,10 @@ class ClientListener(Listener):
 
     def worker_ended(self, path: str, why: str) -> None:
         """Tell it in the log: the shapes stay."""
+        self._history.tell_file(lsp.MessageType.Warning, path, why)
+
+    def costs_failed(self, path: str, why: str) -> None:
+        """Tell it in the log."""
         self._history.tell_file(lsp.MessageType.Warning, path, why)
 
     def warned(self, text: str) -> None:

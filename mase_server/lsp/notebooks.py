@@ -15,7 +15,7 @@ import attrs
 from lsprotocol import types as lsp
 
 from mase_server.lsp.documents import Document
-from mase_server.lsp.sync import follow_opened_document
+from mase_server.lsp.live import follow_opened_document
 from mase_server.lsp.text import Text, from_units
 from mase_server.notebooks import normalize_line_ends, read_ahead, script_from_cells
 

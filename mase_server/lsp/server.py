@@ -40,6 +40,7 @@ from mase_server.lsp.listener import ClientListener
 from mase_server.lsp.live import QUIET, Live
 from mase_server.lsp.notebooks import SYNC, Answers, Notebooks, asked_of, of_cells, to_script
 from mase_server.lsp.page import Page, range_of
+from mase_server.lsp.run_costs import RunCosts
 from mase_server.lsp.text import Encoding, choose_encoding
 from mase_server.lsp.verilog import Verilog
 from mase_server.lsp.workspace import Folders, Settings
@@ -281,6 +282,7 @@ class Server(LanguageServer):
         self.graphs = Graphs(self)
         self.verilog = Verilog(self)
         self.compiled = Compilations(self)
+        self.costs = RunCosts(self, state_dir)
         self.contents = Contents(self, cache_dir / "documents", self.graphs, self.verilog, self.compiled)
         self._tasks: set[asyncio.Task[Any]] = set()
         keep_out_of_the_log()

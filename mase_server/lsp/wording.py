@@ -12,7 +12,7 @@ from mase_server.protocol.records import MOST_SEARCHED
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
-    from mase_server.protocol.answers import DeviceCosts, GraphBreak
+    from mase_server.protocol.answers import CostChange, DeviceCosts, GraphBreak
     from mase_server.protocol.records import UnrunCode
 
 
@@ -194,6 +194,19 @@ def _describe_sizes(told: DeviceCosts, fits: Mapping[str, int]) -> str:
         more = " and more" if most >= MOST_SEARCHED else ""
         texts.append(f"{name} <= {most}{more}{at}" if most else f"not even {name} = 1{at}")
     return "; ".join(texts)
+
+
+def describe_change(change: CostChange) -> str:
+    """`+2.10 GB peak, +12 % time, at 3 lines`; `no change` if nothing differs."""
+    before, after, lines = change["before"], change["after"], change["lines"]
+    parts = []
+    if size := after["peak_bytes"] - before["peak_bytes"]:
+        parts.append(f"{'+' if size > 0 else '-'}{format_with_prefix(abs(size), 'B')} peak")
+    share = 100 * (after["seconds"] - before["seconds"]) / (before["seconds"] or 1)
+    if abs(share) >= 0.05:
+        parts.append(f"{share:+.3g} % time")
+    at = f"at {format_count(len(lines), 'line')}" if lines else ""
+    return ", ".join([*parts, at] if at else parts) or "no change"
 
 
 def _scale_number(number: float, step: int, units: Sequence[str]) -> str:

@@ -44,6 +44,7 @@ class Settings:
     hint_detail: str = "dtype"
     dim_not_run: bool = False
     compiled_diagnostics: bool = False
+    costs: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "warning"
     update: str = "onType"
     update_delay: float = 80.0
@@ -107,6 +108,17 @@ def _read_pipelines(value: Any) -> dict[str, tuple[str, ...]]:
     return {str(key): tuple(str(Step.parse(str(text))) for text in texts) for key, texts in value.items()}
 
 
+def _read_texts(*keys: str) -> Callable[[Any], dict[str, str]]:
+    def read(value: Any) -> dict[str, str]:
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise ValueError("expected a map of texts")
+        if wrong := value.keys() - set(keys):
+            raise ValueError(f"there is no {min(wrong)!r}; there are {', '.join(keys)}")
+        return value
+
+    return read
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting: its key in the `mase` section, the part and field it is stored in, and how its value is read."""
@@ -132,6 +144,7 @@ SETTINGS = (
     Setting("hints.detail", "hint_detail", _read_one_of("shape", "dtype", "everything"), part="shown"),
     Setting("dimNotRun", "dim_not_run", _read_boolean, part="shown"),
     Setting("compiled.diagnostics", "compiled_diagnostics", _read_boolean, part="shown"),
+    Setting("costs", "costs", _read_texts("device", "train", "dtype"), part="shown"),
     Setting("update", "update", _read_one_of("onType", "onSave"), part="shown"),
     Setting("updateDelay", "update_delay", _read_positive_number, part="shown"),
     Setting("updateRunsModule", "update_runs_module", _read_boolean, part="shown"),
@@ -360,6 +373,7 @@ class Folders:
                 self._retrace_folder(folder)
             elif new != old:
                 self._server.listener.refresh()
+                self._server.costs.settings_changed()
 
     def _retrace_folder(self, folder: str) -> None:
         for path in self._server.documents.paths():

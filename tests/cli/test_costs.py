@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import subprocess
 import textwrap
 
 import pytest
@@ -176,3 +177,51 @@ def test_several_devices_share_a_run(mase, net):
     wrong = mase(*asked, "dp=16")
     assert wrong.returncode == 2
     assert "'dp=16' is no way to use several devices; write ddp=8, fsdp=8, tp=8" in wrong.stderr
+
+
+def test_a_revision_inputs_and_passes_are_compared_line_by_line(mase, net):
+    for arguments in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "a"],
+    ):
+        subprocess.run(["git", *arguments], cwd=net.parent, check=True)
+    net.write_text("# A line more.\n" + NET.replace("64", "128"))
+    line = NET.splitlines().index("        h = self.wide(x)") + 2
+
+    def compare(what):
+        answer = mase("costs", net, "--device", "board", "--compare", what, "--format", "json")
+        (told,) = json.loads(answer.stdout)["models"]
+        return told, {row["line"]: row for row in told["lines"]}
+
+    told, lines = compare("HEAD")
+    parameters = [4 * (16 * 64 + 64 * 4), 4 * (16 * 128 + 128 * 4)]
+    assert [told[side]["parameters_bytes"] for side in ("before", "after")] == parameters
+    assert lines.keys() == {line, line + 1}
+    assert (lines[line]["before_line"], lines[line]["modules"]) == (line - 1, ["wide"])
+    assert lines[line]["seconds"] == pytest.approx([2 * 8 * 16 * 64 / 0.7e9, 2 * 8 * 16 * 128 / 0.7e9])
+    assert lines[line]["held"] == [4 * 8 * 64, 4 * 8 * 128]
+
+    told, lines = compare("x: f32[16, 16]")
+    assert told["before"]["flops"] == 2 * told["after"]["flops"]
+    assert lines[line]["seconds"][0] == pytest.approx(2 * lines[line]["seconds"][1])
+
+    told, lines = compare("quantize default=fixed(8,4)")
+    before, after = (told[side] for side in ("before", "after"))
+    assert lines[line]["moved"] == [4 * (8 * 16 + 16 * 128 + 8 * 128), 8 * 16 + 16 * 128 + 8 * 128]
+    assert lines[line]["held"] == [4 * 8 * 128, 8 * 128]
+    assert after["peak_bytes"] < before["peak_bytes"] / 2
+
+    text = mase("costs", net, "--device", "board", "--compare", "HEAD").stdout
+    assert (
+        f"+{(told['before']['peak_bytes'] - 4 * (16 * 64 + 64 * 4) - 4 * 8 * (16 + 64) - 512) / 1e3:.2f} kB peak"
+        in text
+    )
+    assert f"net.py:{line} " in text
+
+
+def test_what_is_neither_a_revision_nor_passes_is_no_comparison(mase, net):
+    done = mase("costs", net, "--device", "board", "--compare", "nothing")
+
+    assert done.returncode == 2
+    assert "is no inputs and no revision that git knows" in " ".join((done.stdout + done.stderr).split())

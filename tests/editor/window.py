@@ -156,6 +156,11 @@ class Window:
         """Run a command from the palette."""
         self._pick("F1", f">{title}", title)
 
+    def choose(self, *rows: str) -> None:
+        """Answer questions that VS Code asks at the top, one after the other, with the row that shows each text."""
+        for row in rows:
+            self.page.locator(".quick-input-list .monaco-list-row", has_text=row).first.click()
+
     def _pick(self, key: str, text: str, *row: str) -> None:
         """Press the key that opens VS Code's input at the top, ask it for `text`, take the first row that shows `row`.
 

@@ -503,7 +503,7 @@ export interface Devices {
   devices: DeviceFacts[];
 }
 
-/** A run of a model on a device. memory: the bytes that `fits` is for. at_peak: the largest holders of the peak, the largest first. curve: memory over the run. seconds: an estimate. bound: of most of the time. communication_seconds: beside it, an estimate, if several devices share the run. */
+/** A run of a model on a device, with each operator. */
 export interface DeviceCosts {
   path: string;
   model: string;
@@ -533,15 +533,30 @@ export interface DeviceCosts {
   split_seconds: number;
   token_bytes: number;
   longest: number;
-  device: DeviceFacts;
-  memory: number;
-  at_peak: PeakHolder[];
-  curve: CurvePoint[];
   seconds: number;
   communication_seconds: number;
   flops: number;
   bound: string;
+  device: DeviceFacts;
+  memory: number;
+  at_peak: PeakHolder[];
+  curve: CurvePoint[];
   rows: RunRow[];
+}
+
+/** The difference of two runs of a model on a device. */
+export interface CostComparison {
+  path: string;
+  model: string;
+  sha256: string;
+  generation: number;
+  stale: boolean;
+  complete: boolean;
+  failed: boolean;
+  before: RunFigures;
+  after: RunFigures;
+  lines: ChangedLine[];
+  device: DeviceFacts;
 }
 
 /** The same; empty before the first trace begins. */
@@ -681,7 +696,7 @@ export interface Comparison {
   summary: Summary | null;
 }
 
-/** The cost of each part of a model. steps: its passes, as texts. */
+/** The cost of each part of a model. steps: its passes, as texts. run: on the device that was picked, None unless it is shown. older: is it of an earlier trace? change: from the last other text of the file to this one, None if none is known. */
 export interface CostTable {
   path: string;
   model: string;
@@ -692,6 +707,9 @@ export interface CostTable {
   failed: boolean;
   steps: string[];
   rows: CostRow[];
+  run: RunSummary | null;
+  older: boolean;
+  change: CostChange | null;
 }
 
 /** All results of a file's trace for that file. next: the line at which the remaining sites begin. */
@@ -1072,6 +1090,46 @@ export interface RunRow {
   seconds: number;
 }
 
+/** A run of a model on a device in numbers. seconds: an estimate. bound: of most of the time. communication_seconds: beside it, an estimate, if several devices share the run. */
+export interface RunFigures {
+  mode: string;
+  optimizer: string;
+  loss: string;
+  measured: string;
+  peak_bytes: number;
+  parameters_bytes: number;
+  gradients_bytes: number;
+  optimizer_bytes: number;
+  activations_bytes: number;
+  inputs_bytes: number;
+  kinds: Record<string, number>;
+  sizes: Record<string, number>;
+  fits: Record<string, number>;
+  fits_checkpointed: Record<string, number>;
+  checkpointed: string;
+  parallel: string;
+  devices: number;
+  sent_bytes: number;
+  split_seconds: number;
+  token_bytes: number;
+  longest: number;
+  seconds: number;
+  communication_seconds: number;
+  flops: number;
+  bound: string;
+}
+
+/** A line whose costs differ, each as [before, after]. line: in the later text, 0 if it is gone. before_line: in the earlier text, 0 if it is new. modules: that ran it. held: bytes at the peak. */
+export interface ChangedLine {
+  file: string;
+  line: number;
+  before_line: number;
+  modules: string[];
+  seconds: number[];
+  moved: number[];
+  held: number[];
+}
+
 /** The inputs and arguments of a model for editing. call: creates the model; "" if no comment can express it. */
 export interface InputForm {
   call: string;
@@ -1115,7 +1173,7 @@ export interface InputRow {
   differs: boolean;
 }
 
-/** The columns that were asked for; a row of each tells of one operation. row: its number; inputs: the numbers of the operations that it reads. value, scope, file: indices into the tables of a `Graph`, -1 for none. details: what a hover shows. format .. saturated: results of passes. parameters: how many elements the parameters of a layer, or of a parameter that it reads, have. bytes: of its result. kernel: the names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`. */
+/** The columns that were asked for; a row of each tells of one operation. row: its number; inputs: the numbers of the operations that it reads. value, scope, file: indices into the tables of a `Graph`, -1 for none. details: what a hover shows. format .. saturated: results of passes. parameters: how many elements the parameters of a layer, or of a parameter that it reads, have. bytes: of its result. kernel: the names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`. seconds, moved, bound: of a run on a device, as in a `CostRow`; None unless these are shown, with `mase/deviceCosts`. */
 export interface GraphColumns {
   row?: number[];
   name?: string[];
@@ -1142,6 +1200,9 @@ export interface GraphColumns {
   parameters?: number[];
   bytes?: number[];
   kernel?: (string | null)[];
+  seconds?: (number | null)[];
+  moved?: (number | null)[];
+  bound?: (string | null)[];
 }
 
 /** A file that nodes of a graph stand in. library: is it outside the workspace? */
@@ -1225,6 +1286,10 @@ export interface Changed {
 
 /** A part of a model including everything below it. parent: the number of its row, -1 for the whole model. */
 export interface CostRow {
+  seconds: number | null;
+  moved: number | null;
+  bound: string | null;
+  held: number | null;
   id: string;
   parent: number;
   name: string;
@@ -1246,6 +1311,46 @@ export interface CostRow {
   passes: string;
   saturated: number | null;
   kernels: number | null;
+}
+
+/** A run of a model on a device. memory: the bytes that `fits` is for. at_peak: the largest holders of the peak, the largest first. curve: memory over the run. */
+export interface RunSummary {
+  mode: string;
+  optimizer: string;
+  loss: string;
+  measured: string;
+  peak_bytes: number;
+  parameters_bytes: number;
+  gradients_bytes: number;
+  optimizer_bytes: number;
+  activations_bytes: number;
+  inputs_bytes: number;
+  kinds: Record<string, number>;
+  sizes: Record<string, number>;
+  fits: Record<string, number>;
+  fits_checkpointed: Record<string, number>;
+  checkpointed: string;
+  parallel: string;
+  devices: number;
+  sent_bytes: number;
+  split_seconds: number;
+  token_bytes: number;
+  longest: number;
+  seconds: number;
+  communication_seconds: number;
+  flops: number;
+  bound: string;
+  device: DeviceFacts;
+  memory: number;
+  at_peak: PeakHolder[];
+  curve: CurvePoint[];
+}
+
+/** The difference of two runs of a model. lines: those that differ, the largest difference first. */
+export interface CostChange {
+  before: RunFigures;
+  after: RunFigures;
+  lines: ChangedLine[];
 }
 
 /** A model with its title. path: of a file. */

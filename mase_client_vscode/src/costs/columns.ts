@@ -1,5 +1,5 @@
 /** The columns of the table: each gives a number to sort by and a text for every row. */
-import { exact, inBytes, scaled, share, significant } from '../figures';
+import { exact, inBytes, inGB, inTime, scaled, share, significant } from '../figures';
 import { CostHardware, CostRow } from 'mase-client/records';
 
 /** A value to sort by; null if it is unknown or does not apply. */
@@ -24,6 +24,7 @@ export const NAME = 'name';
 
 const digits = (value: number | string): string => (typeof value === 'number' ? exact(value) : value);
 const bytes = (value: number | string): string => (typeof value === 'number' ? inBytes(value) : value);
+const gb = (value: number | string): string => (typeof value === 'number' ? inGB(value) : value);
 const count = (value: number | string): string => (typeof value === 'number' ? scaled(value) : value);
 const few = (value: number | string): string => (typeof value === 'number' ? significant(value) : value);
 
@@ -43,6 +44,19 @@ export const COLUMNS: readonly Column[] = [
   {
     id: 'flops', title: 'FLOPs', help: 'Operations of one forward pass; a multiply-accumulate counts as 2',
     value: (row) => some(row.flops), text: count, more: (value) => `${digits(value)} FLOPs`, adds: true, width: 11,
+  },
+  {
+    id: 'seconds', title: 'Est. Time', help: 'Estimated time on the device',
+    value: (row) => row.seconds, text: (value) => (typeof value === 'number' ? inTime(value) : value), adds: true, width: 12,
+  },
+  {
+    id: 'moved', title: 'Moved', help: 'Bytes that are read and written on the device, in training also by the backward',
+    value: (row) => some(row.moved), text: gb, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
+  },
+  { id: 'bound', title: 'Bound', help: 'What takes most of the time: computing, memory, or launching operators', value: (row) => row.bound, text: digits, adds: false, width: 10 },
+  {
+    id: 'held', title: 'At Peak', help: 'Bytes of its activations that are held when most memory is',
+    value: (row) => some(row.held), text: gb, more: (value) => `${digits(value)} bytes`, adds: true, width: 11,
   },
   {
     id: 'weights', title: 'Weights', help: 'Bytes of parameters, as the model stores them',
@@ -98,9 +112,13 @@ export const COLUMNS: readonly Column[] = [
   },
 ];
 
-/** The columns with a value in some row; the name, the parameters and the operations always. */
-export function columnsOf(rows: readonly CostRow[]): Column[] {
-  return COLUMNS.filter((column, index) => index < 3 || rows.some((row) => column.value(row) !== null));
+/** The columns of a run, which stay while a newer one is computed. */
+const OF_A_RUN = ['seconds', 'moved', 'bound', 'held'];
+
+/** The columns with a value in some row; the name, the parameters and the operations always. `older`: is a run computed again? */
+export function columnsOf(rows: readonly CostRow[], older = false): Column[] {
+  const kept = (column: Column) => older && OF_A_RUN.includes(column.id);
+  return COLUMNS.filter((column, index) => index < 3 || kept(column) || rows.some((row) => column.value(row) !== null));
 }
 
 /** The cell's text, "" if unknown. */

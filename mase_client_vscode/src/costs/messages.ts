@@ -17,7 +17,13 @@ export type FromPage =
   | { type: 'goto'; id: string; focus: boolean }
   | { type: 'copy'; text: string; rows: number }
   | { type: 'save'; text: string }
-  | { type: 'graph' };
+  | { type: 'graph' }
+  /** Show a line of the model's code. */
+  | { type: 'line'; file: string; line: number; focus: boolean }
+  /** Pick a device. */
+  | { type: 'device' }
+  /** Compare the run with another one. */
+  | { type: 'compare' };
 
 /** The state that the page stores. */
 export interface State extends Omit<View, 'open'>, Kept {

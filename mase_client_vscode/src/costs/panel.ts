@@ -4,7 +4,7 @@ import { guarded, messageOf } from '../errors';
 import { PassApi } from '../passes/api';
 import { goTo, meantBy, presentPlace } from '../places';
 import { PassTarget } from '../protocol';
-import { CostRowsAt, CostTable } from 'mase-client/records';
+import { CostPlace, CostRowsAt, CostTable } from 'mase-client/records';
 import { PageKind, Panel } from '../webview/panel';
 import { Brought, ModelPanel } from '../webview/panels';
 import { save } from '../webview/saving';
@@ -119,12 +119,21 @@ export class CostPanel implements ModelPanel {
         return save(this.target, { what: 'costs', suffix: '-costs', ending: 'csv', kind: 'CSV' }, Buffer.from(message.text));
       case 'graph':
         return void (await commands.executeCommand('mase.showGraph', this.target));
+      case 'device':
+        return void (await commands.executeCommand('mase.pickDevice', this.target));
+      case 'compare':
+        return void (await commands.executeCommand('mase.compareCosts', this.target));
+      case 'line':
+        return this.goToFirst([{ file: message.file, line: message.line, column: 0, end_line: message.line, end_column: 0 }], message.focus);
     }
   }
 
   /** Go to the code of a row, if its lines are unedited since the trace. */
-  private async goTo(id: string, focus: boolean): Promise<void> {
-    const places = this.table?.rows.find((row) => row.id === id)?.places ?? [];
+  private goTo(id: string, focus: boolean): Promise<void> {
+    return this.goToFirst(this.table?.rows.find((row) => row.id === id)?.places ?? [], focus);
+  }
+
+  private async goToFirst(places: CostPlace[], focus: boolean): Promise<void> {
     for (const { file, ...place } of places) {
       const found = await presentPlace(this.api, { path: file, ...place });
       if (found !== undefined) return goTo(found, focus);

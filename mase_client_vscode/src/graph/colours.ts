@@ -1,11 +1,11 @@
 /** The colour of a box shows the family of its operator, its cost, its number format, or its error. */
-import { scaled } from '../figures';
+import { inGB, inTime, scaled } from '../figures';
 import { Value } from 'mase-client/records';
 import { Graph } from './messages';
 import { Box } from './tree';
 import { sqnrText } from './texts';
 
-export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error', kernel: 'Kernel' } as const;
+export const MODES = { family: 'Operator', cost: 'FLOPs', format: 'Number format', error: 'Quantisation error', kernel: 'Kernel', time: 'Estimated time', moved: 'Bytes moved' } as const;
 export type Mode = keyof typeof MODES;
 
 /** A colour: a number among the categories, or a strength from 0 to 1; undefined without a value. */
@@ -30,7 +30,7 @@ const GOOD_DB = 60;
 const LEVELS = [0.1, 0.4, 0.7, 1];
 
 export function scaleOf(mode: Mode, graph: Graph): Scale {
-  return { family: families, cost: costs, format: formats, error: errors, kernel: kernels }[mode](graph);
+  return { family: families, cost: costs, format: formats, error: errors, kernel: kernels, time: times, moved }[mode](graph);
 }
 
 function families({ columns }: Graph): Scale {
@@ -41,16 +41,21 @@ function families({ columns }: Graph): Scale {
 }
 
 /** The share of the most expensive operation, by order of magnitude: the scale covers four of them. */
-function costs({ columns }: Graph): Scale {
-  const most = columns.flops.reduce<number>((most, flops) => Math.max(most, flops ?? 0), 0);
-  const strength = (flops: number): number => Math.max(0, 1 + Math.log10(flops / most) / 4);
+function amounts(column: (number | null)[], text: (amount: number) => string, nothing: string): Scale {
+  const most = column.reduce<number>((most, amount) => Math.max(most, amount ?? 0), 0);
+  const strength = (amount: number): number => Math.max(0, 1 + Math.log10(amount / most) / 4);
   const of = (box: Box): Colour => {
-    const flops = sum(columns.flops.slice(box.first, box.end));
-    return flops > 0 ? { strength: Math.min(1, strength(flops)) } : undefined;
+    const amount = sum(column.slice(box.first, box.end));
+    return amount > 0 ? { strength: Math.min(1, strength(amount)) } : undefined;
   };
-  const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: scaled(most * 10 ** (4 * (level - 1))) }));
-  return { of, legend: most > 0 ? legend : [], nothing: 'Nothing here has a cost.' };
+  const legend = LEVELS.map((level) => ({ colour: { strength: level }, text: text(most * 10 ** (4 * (level - 1))) }));
+  return { of, legend: most > 0 ? legend : [], nothing };
 }
+
+const NO_DEVICE = 'No device is picked: MASE: Show Costs on a Device.';
+const costs = ({ columns }: Graph): Scale => amounts(columns.flops, scaled, 'Nothing here has a cost.');
+const times = ({ columns }: Graph): Scale => amounts(columns.seconds, inTime, NO_DEVICE);
+const moved = ({ columns }: Graph): Scale => amounts(columns.moved, inGB, NO_DEVICE);
 
 function formats({ columns, values }: Graph): Scale {
   const of = (index: number) => columns.format[index] ?? typeOf(values[columns.value[index] ?? -1]);

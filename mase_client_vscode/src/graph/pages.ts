@@ -4,7 +4,7 @@ import { Columns, Graph } from './messages';
 
 /** A request of `mase/graph`. */
 export const COLUMNS: (keyof Columns)[] = [
-  'name', 'op', 'target', 'mase_op', 'family', 'scope', 'value', 'flops', 'file', 'line', 'column', 'end_line', 'end_column', 'inputs', 'format', 'sqnr', 'max_error', 'note', 'saturated', 'parameters', 'bytes', 'kernel',
+  'name', 'op', 'target', 'mase_op', 'family', 'scope', 'value', 'flops', 'file', 'line', 'column', 'end_line', 'end_column', 'inputs', 'format', 'sqnr', 'max_error', 'note', 'saturated', 'parameters', 'bytes', 'kernel', 'seconds', 'moved', 'bound',
 ];
 
 /** An answer of `mase/graph`. `next`: the start of the next page. */

@@ -1,5 +1,5 @@
 /** The texts of a box: on it, in its tooltip and for a screen reader. */
-import { scaled, share } from '../figures';
+import { inTime, scaled, share } from '../figures';
 import { Graph } from './messages';
 import { counted, resultText, sqnrText } from './texts';
 import { Box } from './tree';
@@ -31,7 +31,9 @@ export function label(box: Box, graph: Graph): string {
 function facts(box: Box, graph: Graph): string[] {
   const { columns, model } = graph;
   const flops = columns.flops.slice(box.first, box.end).reduce<number>((total, each) => total + (each ?? 0), 0);
-  const cost = flops > 0 ? [scaled(flops, 'FLOPs')] : [];
+  const seconds = columns.seconds.slice(box.first, box.end).reduce<number>((total, each) => total + (each ?? 0), 0);
+  const bound = box.kind === 'scope' || !columns.bound[box.first] ? '' : `, ${columns.bound[box.first]}-bound`;
+  const cost = [...(flops > 0 ? [scaled(flops, 'FLOPs')] : []), ...(seconds > 0 ? [`est. ${inTime(seconds)}${bound}`] : [])];
   if (box.kind === 'scope') {
     const named = [box.path || model, box.type].filter(Boolean).join(': ');
     return [box.type === '' && box.path !== '' ? box.name : named, counted(box.end - box.first, 'operation'), ...cost];

@@ -92,7 +92,16 @@ class CostPlace(SourcePlace):
 RowKind = Literal["scope", "layer", "operator", "parameter"]
 
 
-class CostRow(TypedDict):
+class RowRun(TypedDict):
+    """What a part of a model takes of a run on a device."""
+
+    seconds: float | None
+    moved: int | None
+    bound: str | None
+    held: int | None
+
+
+class CostRow(RowRun):
     """A part of a model including everything below it. parent: the number of its row, -1 for the whole model."""
 
     id: str
@@ -192,11 +201,65 @@ class ModelTrace(TypedDict):
     failed: bool
 
 
+class RunFigures(records.RunFacts):
+    """A run of a model on a device in numbers. seconds: an estimate.  bound: of most of the time.
+
+    communication_seconds: beside it, an estimate, if several devices share the run.
+    """
+
+    seconds: float
+    communication_seconds: float
+    flops: int
+    bound: str
+
+
+class RunSummary(RunFigures):
+    """A run of a model on a device. memory: the bytes that `fits` is for.
+
+    at_peak: the largest holders of the peak, the largest first.  curve: memory over the run.
+    """
+
+    device: DeviceFacts
+    memory: int
+    at_peak: list[PeakHolder]
+    curve: list[CurvePoint]
+
+
+class ChangedLine(TypedDict):
+    """A line whose costs differ, each as [before, after]. line: in the later text, 0 if it is gone.
+
+    before_line: in the earlier text, 0 if it is new.  modules: that ran it.  held: bytes at the peak.
+    """
+
+    file: str
+    line: int
+    before_line: int
+    modules: list[str]
+    seconds: list[float]
+    moved: list[int]
+    held: list[int]
+
+
+class CostChange(TypedDict):
+    """The difference of two runs of a model. lines: those that differ, the largest difference first."""
+
+    before: RunFigures
+    after: RunFigures
+    lines: list[ChangedLine]
+
+
 class CostTable(ModelTrace):
-    """The cost of each part of a model. steps: its passes, as texts."""
+    """The cost of each part of a model. steps: its passes, as texts.
+
+    run: on the device that was picked, None unless it is shown.  older: is it of an earlier trace?  change: from the
+    last other text of the file to this one, None if none is known.
+    """
 
     steps: list[str]
     rows: list[CostRow]
+    run: RunSummary | None
+    older: bool
+    change: CostChange | None
 
 
 class Side(TypedDict):
@@ -378,22 +441,16 @@ class Drawing(TypedDict, total=False):
 # What compilers make of a model.
 
 
-class DeviceCosts(ModelTrace, records.RunFacts):
-    """A run of a model on a device. memory: the bytes that `fits` is for.
+class DeviceCosts(ModelTrace, RunSummary):
+    """A run of a model on a device, with each operator."""
 
-    at_peak: the largest holders of the peak, the largest first.  curve: memory over the run.  seconds: an estimate.
-    bound: of most of the time.  communication_seconds: beside it, an estimate, if several devices share the run.
-    """
+    rows: list[RunRow]
+
+
+class CostComparison(ModelTrace, CostChange):
+    """The difference of two runs of a model on a device."""
 
     device: DeviceFacts
-    memory: int
-    at_peak: list[PeakHolder]
-    curve: list[CurvePoint]
-    seconds: float
-    communication_seconds: float
-    flops: int
-    bound: str
-    rows: list[RunRow]
 
 
 class GraphBreak(TypedDict):
@@ -600,7 +657,8 @@ class GraphColumns(TypedDict, total=False):
     row: its number; inputs: the numbers of the operations that it reads.  value, scope, file: indices into the tables
     of a `Graph`, -1 for none.  details: what a hover shows.  format .. saturated: results of passes.  parameters: how
     many elements the parameters of a layer, or of a parameter that it reads, have.  bytes: of its result.  kernel: the
-    names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`.
+    names of the kernels that Inductor makes of it; None unless these were asked for, with `mase/compiled`.  seconds,
+    moved, bound: of a run on a device, as in a `CostRow`; None unless these are shown, with `mase/deviceCosts`.
     """
 
     row: list[int]
@@ -628,6 +686,9 @@ class GraphColumns(TypedDict, total=False):
     parameters: list[int]
     bytes: list[int]
     kernel: list[str | None]
+    seconds: list[float | None]
+    moved: list[int | None]
+    bound: list[str | None]
 
 
 class Graph(ModelTrace):

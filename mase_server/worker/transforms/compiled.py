@@ -150,7 +150,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         made = VIEWS[ask.name](scene)
         if ask.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
-        send({"event": "imported", "modules": list(_list_libraries(sys.modules.keys() - known, scene.workspace))})
+        send({"event": "imported", "modules": list(list_libraries(sys.modules.keys() - known, scene.workspace))})
     return send({"value": made})
 
 
@@ -176,7 +176,7 @@ def _construct_plainly() -> None:
     trace_rules.clear_lru_cache()
 
 
-def _list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
+def list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
     """Those of some loaded modules that have a file outside of the workspace."""
     for name in names:
         file = getattr(sys.modules[name], "__file__", None)

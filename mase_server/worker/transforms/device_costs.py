@@ -6,6 +6,7 @@ And how fast the processors of this machine run each kind of operator, which is 
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ from mase_server.tracing.models.found import call_arguments
 from mase_server.tracing.models.real import SEED, Real
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
+from mase_server.worker.transforms.compiled import list_libraries
 from mase_server.worker.transforms.forks import Send
 from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_namespaces
 
@@ -54,6 +56,7 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     restore_plain_code(live.request.path, list_namespaces(model))
     probed = subject.traced.probed
     sizes = {} if probed is None else probed.symbols
+    known = set(sys.modules)
     try:
         with guard_program(live.request.scratch):
             told = write_costs(
@@ -68,6 +71,7 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         if isinstance(error, ValueError | ImportError | TimeoutError):
             raise AskError(str(error)) from error
         raise
+    send({"event": "imported", "modules": list(list_libraries(sys.modules.keys() - known, live.request.folder))})
     return send({"value": told})
 
 

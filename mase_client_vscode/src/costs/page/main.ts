@@ -9,6 +9,7 @@ import { asCsv, asTsv } from '../sheet';
 import { Shown, Tree, View, nextSort } from '../tree';
 import './costs.css';
 import { Grid } from './grid';
+import { Memory } from './memory';
 import { Toolbar } from './toolbar';
 
 /** The scroll position is stored once scrolling stops. */
@@ -31,18 +32,26 @@ class Page {
     copy: () => this.host.post({ type: 'copy', text: asTsv(this.shown, this.columns), rows: this.shown.length }),
     save: () => this.host.post({ type: 'save', text: asCsv(this.shown, this.columns) }),
     graph: () => this.host.post({ type: 'graph' }),
+    device: () => this.host.post({ type: 'device' }),
     down: () => this.grid.focus(),
+  });
+  private readonly memory = new Memory({
+    line: (file, line, focus) => this.host.post({ type: 'line', file, line, focus }),
+    device: () => this.host.post({ type: 'device' }),
+    compare: () => this.host.post({ type: 'compare' }),
   });
   private readonly notice = element('div', { class: 'notice', role: 'status' }, 'Waiting for the costs…');
   private readonly summary = element('div', { class: 'summary', role: 'status' });
   private tree: Tree | undefined;
+  /** Is a run shown that is computed again? */
+  private older = false;
   private rested: ReturnType<typeof setTimeout> | undefined;
   private shown: Shown[] = [];
   /** The rows at the editor's cursor. */
   private cursor: string[] = [];
 
   constructor() {
-    document.body.append(this.bar.element, this.notice, this.grid.element, this.summary);
+    document.body.append(this.bar.element, this.notice, this.memory.element, this.grid.element, this.summary);
     this.grid.element.addEventListener('scroll', () => this.scrolled());
     this.grid.element.addEventListener('keydown', (event) => this.pressed(event));
     addEventListener('keydown', (event) => this.find(event));
@@ -54,7 +63,7 @@ class Page {
   }
 
   private get columns() {
-    return columnsOf(this.tree?.rows ?? []);
+    return columnsOf(this.tree?.rows ?? [], this.older);
   }
 
   private told(message: ToPage): void {
@@ -66,10 +75,13 @@ class Page {
       this.tree = undefined;
       this.shown = [];
       this.grid.element.hidden = true;
+      this.memory.draw(null, false);
       return void (this.summary.textContent = '');
     }
     const first = this.tree === undefined;
     this.tree = new Tree(message.table);
+    this.older = message.table.older;
+    this.memory.draw(message.table.run, this.older, message.table.change);
     [this.state.path, this.state.model] = [message.table.path, message.table.model];
     this.state.open ??= [...this.tree.firstOpen()];
     this.grid.element.hidden = false;

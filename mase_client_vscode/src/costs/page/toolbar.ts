@@ -9,6 +9,7 @@ export interface Orders {
   copy(): void;
   save(): void;
   graph(): void;
+  device(): void;
   /** Move the focus from the filter to the rows. */
   down(): void;
 }
@@ -40,6 +41,7 @@ export class Toolbar {
       element('span', { class: 'space' }),
       button('Copy', 'Copy these rows for a spreadsheet, separated by tabs (Ctrl+C)', () => orders.copy()),
       button('CSV…', 'Save these rows as a file', () => orders.save()),
+      button('Device…', 'Show memory and time on a device', () => orders.device()),
       button('Graph', 'Show the graph of this model', () => orders.graph()),
     );
   }
