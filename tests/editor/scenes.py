@@ -137,6 +137,23 @@ def costs(window: Window, keep: Keep) -> None:
     keep()
 
 
+def device(window: Window, keep: Keep) -> None:
+    """What a step of training a GPT needs on a device: memory over the step, what holds the peak, time of each part."""
+    window.command("MASE: Show Costs on a Device...")
+    window.choose("L4", "Training, AdamW", "As the model has them")
+    lens = window.page.locator(".codelens-decoration a:visible", has_text="B <=")
+    window.go_to(line_of(window.path, "class GPT("))
+    lens.first.click(timeout=PATIENCE_MS)
+    page = page_of(window)
+    page.get_by_role("listitem").filter(has_text="line").first.click()
+    page.get_by_role("button", name="Est. Time", exact=True).click()
+    expect(page.get_by_role("columnheader", name="Est. Time")).to_have_attribute("aria-sort", "descending")
+    away(window)
+    keep()
+    page.get_by_role("button", name="Device…", exact=True).click()
+    window.choose("None")
+
+
 def inputs(window: Window, keep: Keep) -> None:
     """The form of a model's inputs and constructor arguments, beside its code."""
     window.page.locator(".codelens-decoration a:visible", has_text="inputs").first.click()
@@ -217,6 +234,7 @@ SCENES = (
     Scene("verilog", "mlp.py", 1240, 620, hardware),
     Scene("graph", "gpt.py", 1240, 620, graph),
     Scene("costs", "gpt.py", 1240, 620, costs),
+    Scene("device", "gpt.py", 1240, 760, device),
     Scene("inputs", "mlp.py", 1240, 620, inputs),
     Scene("film", "resnet.py", 960, 590, film),
     Scene("typing", "gpt.py", 960, 420, typing),
