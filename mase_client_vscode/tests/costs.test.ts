@@ -115,6 +115,15 @@ test('columns that tell nothing are left out', () => {
   assert.deepEqual(told, ['name', 'parameters', 'flops', 'format', 'bits', 'sqnr', 'saturated', 'passes', 'multipliers', 'luts', 'memory', 'cycles']);
 });
 
+test('a run on a device has its columns after the operations, and keeps them while it is computed again', () => {
+  const facts = { seconds: 0.0031, moved: 24_600_000, bound: 'memory', held: 0 };
+  const ids = (rows: CostRow[], older = false) => columnsOf(rows, older).map(({ id }) => id);
+  assert.deepEqual(ids([row('', -1, facts)]), ['name', 'parameters', 'flops', 'seconds', 'moved', 'bound']);
+  assert.deepEqual(ids([row('', -1)], true), ['name', 'parameters', 'flops', 'seconds', 'moved', 'bound', 'held']);
+  const told = Object.fromEntries(COLUMNS.map((column) => [column.id, textOf(column, row('x', 0, facts))]));
+  assert.deepEqual([told['seconds'], told['moved'], told['bound'], told['held']], ['3.1 ms', '24.6 MB', 'memory', '']);
+});
+
 test('cells say what the hovers say', () => {
   const facts = { parameters: 793088, flops: 33554432, parameter_bytes: 3172352, sqnr: 38.16, max_error: 0.012345, saturated: 0.0042, bits: 4.25, formats: ['a', 'b', 'c'] };
   const told = Object.fromEntries(COLUMNS.map((column) => [column.id, textOf(column, row('x', 0, facts))]));

@@ -2,7 +2,7 @@
 import { Columns, Graph } from '../src/graph/messages';
 import { Value } from 'mase-client/records';
 
-type Row = { name: string; op?: string; target?: string; mase_op?: string; family?: string; scope?: string; value?: Value; flops?: number | null; inputs?: number[]; format?: string; sqnr?: number | string; saturated?: number; parameters?: number; bytes?: number };
+type Row = { name: string; op?: string; target?: string; mase_op?: string; family?: string; scope?: string; value?: Value; flops?: number | null; inputs?: number[]; format?: string; sqnr?: number | string; saturated?: number; parameters?: number; bytes?: number; seconds?: number; bound?: string };
 
 export const TENSOR: Value = ['f32', [2, 8], ['B', '8']];
 const ROWS: Row[] = [
@@ -38,6 +38,10 @@ export function sample(rows: Row[] = ROWS): Graph {
     parameters: column(({ parameters }) => parameters ?? 0),
     bytes: column(({ bytes }) => bytes ?? 0),
     note: nothing,
+    kernel: nothing,
+    seconds: column(({ seconds }) => seconds ?? null),
+    moved: nothing,
+    bound: column(({ bound }) => bound ?? null),
     ...Object.fromEntries(['file', 'line', 'column', 'end_line', 'end_column'].map((name) => [name, column((_, index) => (name === 'file' ? 0 : index + 1))])),
   } as Columns;
   const types = new Map([['blocks.0', 'Block'], ['blocks.1', 'Block'], ['', 'Net']]);

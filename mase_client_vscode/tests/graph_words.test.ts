@@ -50,6 +50,17 @@ test('after a pass a box tells the share of its saturated values', () => {
   assert.equal(label(b, graph), 'b b, f32[B, 8], 0 % saturated, line 2');
 });
 
+test('once a device is picked a box tells its time, and the strongest colour is the longest', () => {
+  const graph = sample([{ name: 'a', seconds: 2e-5, bound: 'launch' }, { name: 'b', seconds: 2e-3, bound: 'memory' }]);
+  const [a, b] = buildTree(graph).operations;
+  assert.ok(a !== undefined && b !== undefined);
+  assert.equal(label(b, graph), 'b b, f32[B, 8], est. 2 ms, memory-bound, line 2');
+  const { of, legend } = scaleOf('time', graph);
+  assert.deepEqual([of(a), of(b)], [{ strength: 0.5 }, { strength: 1 }]);
+  assert.equal(legend.at(-1)?.text, '2 ms');
+  assert.match(scaleOf('moved', graph).nothing, /No device is picked/);
+});
+
 test('families have the same colours in every model, and the legend names those that are there', () => {
   const graph = sample();
   const { legend, of } = scaleOf('family', graph);

@@ -16,6 +16,10 @@ NOTHING: dict[str, Any] = {
     "passes": "",
     "saturated": None,
     "kernels": None,
+    "seconds": None,
+    "moved": None,
+    "bound": None,
+    "held": None,
     "hardware": None,
 }
 
@@ -44,6 +48,7 @@ def large() -> list[dict[str, Any]]:
 
 def table(rows: list[dict[str, Any]], **facts: Any) -> dict[str, Any]:
     told = {"path": "/net.py", "model": "Net", "sha256": "", "generation": 1, "stale": False, "complete": True}
+    told |= {"run": None, "older": False, "change": None}
     return {"table": {**told, "steps": [], "rows": rows}, **facts}
 
 

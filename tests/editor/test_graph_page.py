@@ -27,6 +27,7 @@ def operation(number: int, scope: int, inputs: list[int], **facts: Any) -> dict[
     told |= {"family": "activation", "scope": scope, "value": 0, "flops": 10, "file": 0, "line": number + 1}
     told |= {"column": 0, "end_line": number + 1, "end_column": 4, "inputs": inputs, "format": None, "sqnr": None}
     told |= {"max_error": None, "note": None, "saturated": None, "parameters": 0, "bytes": 64, "kernel": None}
+    told |= {"seconds": None, "moved": None, "bound": None}
     return told | facts
 
 

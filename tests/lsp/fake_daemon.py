@@ -163,8 +163,8 @@ class FakeDaemon:
         self.generation: dict[str, int] = {}
         self.traced: dict[str, str] = {}
         self.ends: dict[str, asyncio.Future] = {}
-        #: Nobody asks for Inductor's code.
-        self.kernels = lambda snapshot, title: None
+        #: Nobody asks for Inductor's code, or picks a device.
+        self.kernels = self.run_costs = self.run_shown = lambda snapshot, title: None
         #: Texts that stand in for files, see `FollowingDaemon`.
         self.unsaved: dict[str, str] = {}
 
