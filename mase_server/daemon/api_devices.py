@@ -177,7 +177,8 @@ async def lay_over_nodes(api: Api, snapshot: GraphSnapshot, model: int, told: an
     for held in told["at_peak"]:
         if held["kind"] == "activation":
             count(held, (), NodeRun(held=held["bytes"]))
-    return ShownRun(snapshot, api.daemon.traced_text(snapshot.path), told, of_nodes, rest)
+    text = api.daemon.traced_text(snapshot.path)
+    return ShownRun(snapshot.path, snapshot.sha256, snapshot.generation, text, told, of_nodes, rest)
 
 
 def _list_names(operator: str) -> Sequence[str]:
@@ -411,7 +412,7 @@ def compare_with_earlier(run: ShownRun) -> answers.CostChange | None:
     kinds = [(each.told["device"]["name"], each.told["optimizer"]) for each in (run.before or run, run)]
     if run.before is None or kinds[0] != kinds[1]:
         return None
-    return compare_runs(run.snapshot.path, run.before.told, run.told, run.before.text, run.text)
+    return compare_runs(run.path, run.before.told, run.told, run.before.text, run.text)
 
 
 DEVICES = (

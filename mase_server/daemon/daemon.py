@@ -421,12 +421,12 @@ class Daemon:
         if run is None and self._runs.pop((path, title), None) is None:
             return
         if run is not None:
-            if not is_same_trace(run.snapshot, self.store.snapshot(path)):
+            if not is_same_trace(run, self.store.snapshot(path)):
                 return
             last = self._runs.get((path, title))
-            if last is not None and last.snapshot.sha256 == run.snapshot.sha256:
+            if last is not None and last.sha256 == run.sha256:
                 last = last.before
-            self._runs[path, title] = replace(run, before=last and replace(last, before=None))
+            self._runs[path, title] = replace(run, before=last and replace(last, nodes={}, rest={}, before=None))
         self._services.listener.views_changed(frozenset({path}))
 
     def run_shown(self, path: str, title: str) -> ShownRun | None:
@@ -436,7 +436,7 @@ class Daemon:
     def run_costs(self, snapshot: GraphSnapshot, title: str) -> ShownRun | None:
         """The run of a model of this trace whose costs are shown."""
         run = self._runs.get((snapshot.path, title))
-        return run if run is not None and is_same_trace(run.snapshot, snapshot) else None
+        return run if run is not None and is_same_trace(run, snapshot) else None
 
     async def record_run(self, path: str, title: str, run: Mapping[str, object]) -> RunCosts:
         """Run a model without passes, and have what that imports loaded before the next time."""
@@ -660,6 +660,7 @@ class Daemon:
         if tracked.worker is not None:
             self._retire_worker(tracked.worker)
         del self._tracked[tracked.path]
+        self._runs = {key: run for key, run in self._runs.items() if key[0] != tracked.path}
         self._services.listener.views_changed(self.store.drop(tracked.path))
 
     def _retire_worker(self, worker: TraceWorker) -> None:

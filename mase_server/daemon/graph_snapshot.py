@@ -389,12 +389,14 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class ShownRun:
-    """A run of a model on a device that clients show. snapshot: its trace.  text: that of the file.  nodes: by row.
+    """A run of a model on a device that clients show, without its trace. text: that of the file.  nodes: by row.
 
     rest: what no node is known for, by the path of its module.  before: the run of the last other text.
     """
 
-    snapshot: GraphSnapshot
+    path: str
+    sha256: str
+    generation: int
     text: str
     told: DeviceCosts
     nodes: Mapping[int, NodeRun]
@@ -402,7 +404,7 @@ class ShownRun:
     before: ShownRun | None = None
 
 
-def is_same_trace(one: GraphSnapshot | None, other: GraphSnapshot | None) -> bool:
+def is_same_trace(one: GraphSnapshot | ShownRun | None, other: GraphSnapshot | ShownRun | None) -> bool:
     """A trace has several snapshots: first numbers, later symbols and passes."""
     if one is None or other is None:
         return False

@@ -52,7 +52,7 @@ class RunCosts:
         self._picks: dict[str, Mapping[str, str]] = {}
         self._running: set[str] = set()
         #: The last trace and pick that were asked for.
-        self._asked: dict[_Key, tuple[GraphSnapshot, Mapping[str, str]]] = {}
+        self._asked: dict[_Key, tuple[str, int, Mapping[str, str]]] = {}
         self._failed: dict[_Key, str] = {}
 
     def picked(self, path: str) -> Mapping[str, str]:
@@ -73,6 +73,8 @@ class RunCosts:
 
     def settings_changed(self) -> None:
         """Show what is picked now in every open file."""
+        for key in self._failed:
+            self._asked.pop(key, None)
         self._failed.clear()
         for path in self._server.documents.paths():
             for model in models_of(self._server, path) if not self.picked(path) else ():
@@ -95,8 +97,8 @@ class RunCosts:
         return next((each for each in models_of(self._server, path) if not self._is_known(each, pick)), None)
 
     def _is_known(self, model: ModelView, pick: Mapping[str, str]) -> bool:
-        of, asked = self._asked.get((model.snapshot.path, model.title), (None, {}))
-        return asked == pick and is_same_trace(of, model.snapshot)
+        asked = self._asked.get((model.snapshot.path, model.title))
+        return asked == (model.snapshot.sha256, model.snapshot.generation, pick)
 
     async def _follow_file(self, path: str) -> None:
         try:
@@ -110,7 +112,7 @@ class RunCosts:
         snapshot, pick = self._server.daemon.store.snapshot(path), self.picked(opened)
         if snapshot is None or not pick:
             return
-        self._asked[path, title] = snapshot, pick
+        self._asked[path, title] = snapshot.sha256, snapshot.generation, pick
         asked = {"path": path, "model": title, **pick, "show": True}
         try:
             told: DeviceCosts = await call_api(self._server, "mase/deviceCosts", **asked)
@@ -138,7 +140,7 @@ class RunCosts:
         run = self._server.daemon.run_shown(path, title)
         if run is None:
             return ()
-        mark = "" if is_same_trace(run.snapshot, model.snapshot) else OLDER
+        mark = "" if is_same_trace(run, model.snapshot) else OLDER
         return tuple(f"{mark}{text}" for text in describe_run(run.told))
 
     def node_text(self, snapshot: GraphSnapshot, row: int) -> str:
