@@ -214,7 +214,7 @@ async def test_what_executes_is_refused_in_a_folder_without_trust(client, served
     path = served.write("untrusted.py", "open(__file__ + '.ran', 'w')\n")
     served.trusted = False
     given = {"path": path, "pass": "quantize", "steps": [], "inputs": [], "name": "/tmp/none", "sets": ["", ""]}
-    given |= {"of": ""}
+    given |= {"of": "", "before": {}}
     known = next(one for one in API if one.name == method).params
     error, _ = await client.ask(method, {key: value for key, value in given.items() if key in known})
     assert error["code"] == "untrusted"

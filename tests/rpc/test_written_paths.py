@@ -19,7 +19,7 @@ from mase_server.rpc.dispatch import METHODS
 #: Parameters that are texts, or hold some, and no paths.
 TEXTS = {"root", "model", "pass", "arguments", "steps", "inputs", "build", "names", "colours", "set", "sets", "scope",
          "only", "columns", "other", "errors", "topics", "of", "text", "view",
-         "device", "train", "dtype", "parallel"}  # fmt: skip
+         "device", "train", "dtype", "parallel", "before", "after"}  # fmt: skip
 #: Paths that are read, or that name what is known already: (method or "" for all, parameter).
 READ = {("", "path"), ("mase/importCheckpoint", "name"), ("mase/restartWorkers", "folder")}
 #: Paths that are written to, and the ending of what is made there.
