@@ -2,12 +2,14 @@
 /// Two cycles of latency, one beat per cycle. A beat's place is free again once it was given for the last time, and
 /// DEPTH places (LENGTH or more) decide how far the input may run ahead: with 2 * LENGTH it never waits for the output
 /// to come round, and the input is as good as never held up if vectors arrive in less time than they are repeated in.
+/// With WHOLE a vector is given only once all of it is there, so that its beats follow without a gap.
 /// Does not look at the data. `data_in_0_ready` depends on registers alone.
 module repeat_buffer #(
     parameter int DATA_WIDTH = 8,
     parameter int LENGTH     = 4,
     parameter int COUNT      = 2,
-    parameter int DEPTH      = 2 * LENGTH
+    parameter int DEPTH      = 2 * LENGTH,
+    parameter bit WHOLE      = 1'b0
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -45,7 +47,11 @@ module repeat_buffer #(
   assign data_in_0_ready = held != CountWidth'(DEPTH);
   assign push = data_in_0_valid && data_in_0_ready;
   // In the first pass the present beat may not be there yet; the last pass frees as it goes.
-  assign arrived = !first_pass || ((COUNT == 1) ? held != '0 : held > CountWidth'(index));
+  if (WHOLE) begin : g_whole
+    assign arrived = !first_pass || index != '0 || held >= CountWidth'(LENGTH);
+  end else begin : g_as_they_come
+    assign arrived = !first_pass || ((COUNT == 1) ? held != '0 : held > CountWidth'(index));
+  end
   assign read = arrived && (!data_out_0_valid || data_out_0_ready);
   assign free = read && last_pass;
   assign read_next = (read_at == LastAddress) ? '0 : read_at + 1'b1;

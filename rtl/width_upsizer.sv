@@ -1,9 +1,11 @@
 /// Gather RATIO beats into one: the first stands in the low bits.
+/// With LENGTH a vector has so many beats, and the last wide one has the rest of them: in its high bits, above zeros.
 /// One cycle of latency after the last of them, one narrow beat per cycle.
 /// Does not cut the ready path.
 module width_upsizer #(
     parameter int DATA_WIDTH = 8,
-    parameter int RATIO      = 4
+    parameter int RATIO      = 4,
+    parameter int LENGTH     = 0
 ) (
     input  logic                        clk,
     input  logic                        rst,
@@ -18,7 +20,7 @@ module width_upsizer #(
   localparam logic [CountWidth-1:0] Last = CountWidth'(RATIO - 1);
 
   logic [CountWidth-1:0] count;
-  logic push;
+  logic push, ends;
   logic [RATIO*DATA_WIDTH-1:0] shifted;
 
   if (RATIO < 1) begin : g_check
@@ -26,7 +28,17 @@ module width_upsizer #(
   end else if (RATIO == 1) begin : g_same
     assign shifted = data_in_0;
   end else begin : g_shift
-    assign shifted = {data_in_0, data_out_0[RATIO*DATA_WIDTH-1:DATA_WIDTH]};
+    logic [(RATIO-1)*DATA_WIDTH-1:0] before;
+    assign before = (LENGTH != 0 && count == '0) ? '0 : data_out_0[RATIO*DATA_WIDTH-1:DATA_WIDTH];
+    assign shifted = {data_in_0, before};
+  end
+
+  if (LENGTH == 0) begin : g_endless
+    assign ends = count == Last;
+  end else begin : g_vectors
+    logic last;
+    loop_counter #(.COUNT(LENGTH)) beats (.clk, .rst, .step(push), .last);
+    assign ends = last || count == Last;
   end
 
   assign data_in_0_ready = !data_out_0_valid || data_out_0_ready;
@@ -37,8 +49,8 @@ module width_upsizer #(
       count            <= '0;
       data_out_0_valid <= 1'b0;
     end else if (data_in_0_ready) begin
-      if (push) count <= (count == Last) ? '0 : count + 1'b1;
-      data_out_0_valid <= push && count == Last;
+      if (push) count <= ends ? '0 : count + 1'b1;
+      data_out_0_valid <= push && ends;
     end
   end
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from typing import Any
 
 import torch
@@ -26,7 +26,9 @@ from mase_server.formats.fixed import FixedPoint
 class Fold:
     """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next.
 
-    taps: rows and columns of a kernel that are worked on at once.
+    taps: rows and columns of a kernel that are worked on at once.  engine: of the multipliers that other layers use in
+    turn, the lanes of input and of output; None for multipliers of its own.  An engine's multipliers are not in
+    `multipliers`, and `cycles` are those of the engine that this operation takes.
     """
 
     par_in: int
@@ -34,6 +36,48 @@ class Fold:
     cycles: int
     multipliers: int
     taps: tuple[int, int] = (1, 1)
+    engine: tuple[int, int] | None = None
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a sample, those of padded and waiting lanes included."""
+        return self.cycles * (prod(self.engine) if self.engine else self.multipliers)
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """The dot products of an operation, as a shared engine computes them.
+
+    vectors: of a sample.  length: of a vector.  results: for each vector.  lanes: elements that arrive in a beat divide
+    this.  feed: cycles in which the vectors of a sample arrive, one element a beat.
+    """
+
+    vectors: int
+    length: int
+    results: int
+    lanes: int
+    feed: int
+
+    def cycles(self, par_in: int, par_out: int) -> int:
+        """Cycles that an engine takes for a sample; its last lanes are padded."""
+        return self.vectors * -(-self.length // par_in) * -(-self.results // par_out)
+
+    def fold(self, par_in: int, par_out: int) -> Fold:
+        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with the engine, if any is."""
+        cycles, given = self.cycles(par_in, par_out), self.vectors * self.results
+        lanes_in = _fewest_lanes(gcd(self.lanes, par_in), self.feed, cycles)
+        lanes_out = _fewest_lanes(gcd(self.results, par_out), given, cycles)
+        return Fold(lanes_in, lanes_out, cycles, 0, engine=(par_in, par_out))
+
+    def fastest(self, par_in: int, par_out: int) -> int:
+        """Cycles of a sample with an engine to itself: those of the engine or of its streams."""
+        given = self.vectors * self.results // gcd(self.results, par_out)
+        return max(self.cycles(par_in, par_out), self.feed // gcd(self.lanes, par_in), given)
+
+
+def _fewest_lanes(possible: int, beats: int, cycles: int) -> int:
+    """The smallest divisor of `possible` with which as many beats pass in the cycles; itself if there is none."""
+    return next((each for each in find_divisors(possible) if beats // each <= cycles), possible)
 
 
 def find_divisors(number: int) -> list[int]:

@@ -38,7 +38,7 @@ _AT_ONCE = 1 << 22
 
 def usual_count(folding: Folding) -> int:
     """The default number of samples of a simulation: fewer for large models."""
-    products = sum(fold.multipliers * fold.cycles for fold in folding.folds.values())
+    products = sum(fold.products for fold in folding.folds.values())
     return min(_MOST, max(_VECTORS_LEAST, _PRODUCTS // max(products, 1)))
 
 

@@ -2,16 +2,20 @@
 number of multipliers.
 
 Layers are independent once the interval is given, so both answers are found by looking, not by solving, and are exact.
+Where several layers in turn use the same multipliers (`Engine`), neighbours share: that is the best split of the layers
+in their order, not of all splits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, inf
 
-from mase_server.hardware.design import Design, Fold, Operation, blame_operation
+import torch
+
+from mase_server.hardware.design import Design, Dots, Fold, Operation, blame_operation
 from mase_server.hardware.kinds import KINDS
 
 
@@ -20,29 +24,49 @@ class FoldingError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """Multipliers that operations use in turn, in the order of the data. par_in, par_out: its lanes, which are padded
+    where they divide no sizes."""
+
+    par_in: int
+    par_out: int
+    operations: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The start of the names of its wires."""
+        return f"{self.operations[0]}_engine"
+
+
+@dataclass(frozen=True, slots=True)
 class Folding:
     """A fold for every operation.
 
     interval: cycles from one sample to the next: those of the slowest operation, or of the width converter before
-    one.
+    one.  engines: the multipliers that several operations, or padded ones, use.
     """
 
     folds: Mapping[str, Fold]
     interval: int
     multipliers: int
+    engines: tuple[Engine, ...] = ()
 
     @property
     def bottlenecks(self) -> tuple[str, ...]:
-        """The slowest operations."""
-        return tuple(name for name, fold in self.folds.items() if fold.cycles == self.interval)
+        """The slowest operations; all of an engine that is as slow."""
+        cycles = {name: fold.cycles for name, fold in self.folds.items()}
+        for engine in self.engines:
+            cycles |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
+        return tuple(name for name, each in cycles.items() if each == self.interval)
 
 
 def fold_design(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:
     """Choose the folding of a design.
 
     interval: at most this many cycles from one sample to the next, with as few multipliers as possible.
-    multipliers: at most this many, and as fast as they allow; all multipliers count.  Neither: each layer as small
-    as possible. FoldingError if both cannot be satisfied, or the budget is below the minimum.
+    multipliers: at most this many, and as fast as they allow; all multipliers count. Layers share them if that is
+    faster.  Neither: each layer as small as possible. FoldingError if both cannot be satisfied, or the budget is below
+    the minimum.
     """
     ways = {}
     for name, operation in design.operations.items():
@@ -55,6 +79,8 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
         if multipliers is None or found.multipliers <= multipliers:
             return found
         possible = _fold_within_budget(design, ways, multipliers)
+        if possible.interval <= interval:
+            return possible
         text = f"an interval of {interval} cycles takes {found.multipliers} multipliers, {multipliers} are allowed"
         raise FoldingError(f"{text}; with those {possible.interval} cycles are possible")
     return (
@@ -78,9 +104,20 @@ def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding
 
 def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget."""
+    shared = _fold_with_engines(design, ways, budget)
     least = _fold_within_interval(design, ways, _slowest_interval(ways)).multipliers
-    if budget < least:
+    if budget >= least:
+        found = _fold_alone(design, ways, budget)
+        return found if shared is None or found.interval <= shared.interval else shared
+    if shared is None:
+        sharing = sum(_dots_of(design, name) is not None for name in ways)
+        least -= max(0, sharing - 1)
         raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
+    return shared
+
+
+def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
+    """The folding with the shortest interval within a budget if no layers share multipliers."""
     fastest = _fastest_interval(ways)
     intervals = sorted(each for each in _possible_intervals(design, ways) if each >= fastest)
     # Fewer cycles never need fewer multipliers in layers; operations at the pace of their neighbours may need a few
@@ -91,6 +128,108 @@ def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
         (each for each in found if each.multipliers <= budget),
         _fold_within_interval(design, ways, _slowest_interval(ways)),
     )
+
+
+def _dots_of(design: Design, name: str) -> Dots | None:
+    operation = design.operations[name]
+    found = KINDS[operation.kind].dots
+    return None if found is None else found(design, operation)
+
+
+def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | None:
+    """The folding with the shortest interval within a budget if neighbours may share multipliers; None if there is
+    none."""
+    dots = {name: found for name in ways if (found := _dots_of(design, name)) is not None}
+    if not dots:
+        return None
+    sharing = _Sharing(dots, ways, budget)
+    low = _fastest_interval(sharing.others)
+    high = max(sum(each.fastest(1, 1) for each in dots.values()), _slowest_interval(ways))
+    spare = budget
+    while spare > 0:
+        if sharing.count(high) > spare:
+            return None
+        interval = bisect_left(range(low, high), True, key=lambda each: sharing.count(each) <= spare) + low
+        found = _fold_groups(design, ways, sharing, interval)
+        if found.multipliers <= budget:
+            return found
+        # Products at the pace of their neighbours take more than was counted.
+        spare -= found.multipliers - budget
+    return None
+
+
+def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) -> Folding:
+    """The folding with the engines for an interval."""
+    engines = sharing.split(interval)[1]
+    folds = {
+        name: (sharing.dots[name].fold(engine.par_in, engine.par_out),)
+        for engine in engines
+        for name in engine.operations
+    }
+    within = _fold_within_interval(design, {**ways, **folds}, interval)
+    slowest = (sum(within.folds[name].cycles for name in engine.operations) for engine in engines)
+    multipliers = within.multipliers + sum(engine.par_in * engine.par_out for engine in engines)
+    return Folding(within.folds, max(within.interval, *slowest, 1), multipliers, engines)
+
+
+class _Sharing:
+    """The splits of layers, in their order, into groups that share an engine, or stand alone."""
+
+    def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int) -> None:
+        self.dots, self.ways, self.names = dots, ways, tuple(dots)
+        ins, outs = (
+            _lanes_that_matter([getattr(each, which) for each in dots.values()], budget)
+            for which in ("length", "results")
+        )
+        self.lanes = torch.tensor([(each, other) for each in ins for other in outs if each * other <= budget])
+        self.sizes = self.lanes.prod(1)
+        self.cycles, self.fastest = (
+            torch.tensor([[getattr(each, which)(*lanes) for lanes in self.lanes.tolist()] for each in dots.values()])
+            for which in ("cycles", "fastest")
+        )
+        self.others = {name: folds for name, folds in ways.items() if name not in dots}
+
+    def count(self, interval: int) -> int:
+        """The fewest multipliers for an interval."""
+        return self.split(interval)[0] + _least_multipliers(self.others, interval)
+
+    def split(self, interval: int) -> tuple[int, tuple[Engine, ...]]:
+        """The groups with the fewest multipliers for an interval: their number, and the engines."""
+        best: list[tuple[float, tuple[Engine, ...]]] = [(0, ())] + [(inf, ())] * len(self.names)
+        for first, name in enumerate(self.names):
+            before, engines = best[first]
+            alone = min((each.multipliers for each in self.ways[name] if each.cycles <= interval), default=inf)
+            best[first + 1] = min(best[first + 1], (before + alone, engines), key=lambda each: each[0])
+            for end, place in self._groups_from(first, interval):
+                par_in, par_out = self.lanes[place].tolist()
+                if before + par_in * par_out < best[end][0]:
+                    engine = Engine(par_in, par_out, self.names[first:end])
+                    best[end] = before + par_in * par_out, (*engines, engine)
+        count, engines = best[-1]
+        return (_NONE if count == inf else int(count)), engines
+
+    def _groups_from(self, first: int, interval: int) -> Iterator[tuple[int, int]]:
+        """The ends of the groups that begin with a layer, and the places of their lanes: the smallest, then fastest."""
+        cycles, possible = torch.zeros_like(self.sizes), torch.ones_like(self.sizes, dtype=torch.bool)
+        for end in range(first, len(self.names)):
+            cycles = cycles + self.cycles[end]
+            possible = possible & (self.fastest[end] <= interval) & (cycles <= interval)
+            if not possible.any():
+                return
+            yield end + 1, int(torch.where(possible, self.sizes + cycles / (interval + 1), inf).argmin())
+
+
+#: More multipliers than any budget: there is no such folding.
+_NONE = 1 << 40
+
+
+def _lanes_that_matter(sizes: Iterable[int], budget: int) -> list[int]:
+    """The lanes with fewer of which some size takes more beats; small numbers, because streams may need a divisor."""
+    found = {-(-size // beats) for size in sizes for beats in range(1, size + 1)} | set(range(1, _ALL_LANES + 1))
+    return sorted(each for each in found if each <= budget)
+
+
+_ALL_LANES = 16
 
 
 def _possible_intervals(design: Design, ways: _Ways) -> set[int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 import torch
 from torch import Tensor
 
 from mase_server.hardware.design import Design, Fold, Operation, Stream, blame_operation
-from mase_server.hardware.folding import Folding
+from mase_server.hardware.folding import Engine, Folding
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.verilog import Instance, Memory, Netlist, Parameters, Tap, Wires, stream_ports
 
@@ -45,6 +45,8 @@ class Builder:
                 tap = KINDS[operation.kind].build(self, operation)
             readers = len(self.design.users(operation.name)) + self.design.outputs.count(operation.name)
             self.taps[operation.name] = [tap] if readers < 2 else self._fork_stream(operation, tap, readers)
+        for engine in self.folding.engines:
+            self._add_engine(engine)
         self.made.outputs += [self.taps[name].pop(0) for name in self.design.outputs]
         return self.made
 
@@ -61,7 +63,54 @@ class Builder:
         each = ((f"{name}_valid[{index}]", f"{name}_ready[{index}]") for index in range(count))
         return [Tap(tap.data, valid, ready, tap.lanes, tap.bits) for valid, ready in each]
 
+    def _add_engine(self, engine: Engine) -> None:
+        name, widths, count = engine.name, self._engine_widths(engine), len(engine.operations)
+        lanes = engine.par_in * engine.par_out
+        wires = {
+            "request": count,
+            "last": count,
+            "grant": count,
+            "data": count * engine.par_in * widths["ENGINE_DATA_WIDTH"],
+            "weight": count * lanes * widths["ENGINE_WEIGHT_WIDTH"],
+            "total": engine.par_out * widths["ENGINE_SUM_WIDTH"],
+        }
+        self.made.vectors += [(f"{name}_{wire}", width) for wire, width in wires.items()]
+        parameters = {
+            "COUNT": count,
+            "DATA_IN_0_PRECISION_0": widths["ENGINE_DATA_WIDTH"],
+            "DATA_IN_0_PARALLELISM_DIM_0": engine.par_in,
+            "WEIGHT_PRECISION_0": widths["ENGINE_WEIGHT_WIDTH"],
+            "DATA_OUT_0_PARALLELISM_DIM_0": engine.par_out,
+            "SUM_WIDTH": widths["ENGINE_SUM_WIDTH"],
+        }
+        ports = {wire: f"{name}_{wire}" for wire in wires}
+        self.instance(f"{name}_i", "fixed_engine", parameters, ports, engine.operations[0])
+
+    def _engine_widths(self, engine: Engine) -> dict[str, int]:
+        """The widest data, weights and sums of its layers."""
+        operations = [self.design.operations[name] for name in engine.operations]
+        data = max(self.design.operations[each.inputs[0]].out.format.width for each in operations)
+        weight = max(each.constants["weight"].format.width for each in operations)
+        beats = max(-(-prod(each.constants["weight"].shape[1:]) // engine.par_in) for each in operations)
+        total = data + weight + (beats * engine.par_in - 1).bit_length()
+        return {"ENGINE_DATA_WIDTH": data, "ENGINE_WEIGHT_WIDTH": weight, "ENGINE_SUM_WIDTH": total}
+
     # For kinds.
+
+    def engine_of(self, operation: Operation, parameters: Parameters) -> dict[str, str]:
+        """The ports to the engine that an operation shares, whose sizes join the parameters; {} if it has none."""
+        engine = next((each for each in self.folding.engines if operation.name in each.operations), None)
+        if engine is None:
+            return {}
+        index, widths, lanes = engine.operations.index(operation.name), self._engine_widths(engine), engine.par_in
+        parameters |= {"ENGINE_PARALLELISM_DIM_0": lanes, "ENGINE_PARALLELISM_DIM_1": engine.par_out, **widths}
+        data, weight = lanes * widths["ENGINE_DATA_WIDTH"], lanes * engine.par_out * widths["ENGINE_WEIGHT_WIDTH"]
+        slices = {wire: f"[{index}]" for wire in ("request", "last", "grant")} | {
+            "data": f"[{index * data}+:{data}]",
+            "weight": f"[{index * weight}+:{weight}]",
+            "total": "",
+        }
+        return {f"engine_{wire}": f"{engine.name}_{wire}{part}" for wire, part in slices.items()}
 
     def lanes_wanted(self, operation: Operation) -> int:
         """Elements per beat that the first reader wants of an operation without a pace of its own; at most those of a

@@ -25,7 +25,7 @@ RESERVED = frozenset(_WORDS.read_text(encoding="utf-8").split())
 
 #: Parts of generated names of wires and instances: a name that contains one could collide with a generated one.
 _MADE = re.compile(
-    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$"
+    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$"
 )
 
 
@@ -119,6 +119,8 @@ def _declaration_lines(made: Netlist) -> Iterator[str]:
         yield f"  logic {wires.name}_valid{'' if wires.name in dropped else f', {wires.name}_ready'};"
     for name, length in made.handshakes:
         yield f"  logic {_bit_range(length)} {name}_valid, {name}_ready;"
+    for name, width in made.vectors:
+        yield f"  logic [{width - 1}:0] {name};"
 
 
 def _instance_lines(instance: Instance) -> list[str]:
@@ -219,13 +221,15 @@ class Memory:
 class Netlist:
     """A top module. inputs, outputs: the streams of its ports, `data_in_0` and so on, with the tap inside.
 
-    handshakes: pairs of vectors for forks, by name and length.  dropped: streams that are not read.
+    handshakes: pairs of vectors for forks, by name and length.  vectors: other wires, by name and width.
+    dropped: streams that are not read.
     """
 
     inputs: list[Tap] = field(default_factory=list)
     outputs: list[Tap] = field(default_factory=list)
     wires: list[Wires] = field(default_factory=list)
     handshakes: list[tuple[str, int]] = field(default_factory=list)
+    vectors: list[tuple[str, int]] = field(default_factory=list)
     dropped: list[Tap] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)

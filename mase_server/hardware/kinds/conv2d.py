@@ -15,7 +15,16 @@ from torch.nn import functional
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Windows
-from mase_server.hardware.design import Design, Fold, Operation, Stream, find_divisors, products_of_mean, row_major
+from mase_server.hardware.design import (
+    Design,
+    Dots,
+    Fold,
+    Operation,
+    Stream,
+    find_divisors,
+    products_of_mean,
+    row_major,
+)
 from mase_server.hardware.functional import integer_average_pool2d, integer_conv2d, integer_max_pool2d
 from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, Settings, image_order, image_size
@@ -140,6 +149,15 @@ def _conv2d_folds(design: Design, operation: Operation) -> Iterator[Fold]:
         yield Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps)
 
 
+def _conv2d_dots(design: Design, operation: Operation) -> Dots:
+    """Every window is a vector for each group."""
+    filters, channels, *kernel = operation.constants["weight"].shape
+    groups, windows = operation.options["groups"], prod(operation.out.shape[1:])
+    length = channels * prod(kernel)
+    feed = max(windows * groups * length, arrival_cycles(design, operation, 1, operation.options["windows"]))
+    return Dots(windows * groups, length, filters // groups, channels, feed)
+
+
 def _possible_taps(kernel: tuple[int, int]) -> list[tuple[int, int]]:
     """Rows and columns of a kernel that can be processed at once: one pixel, a column, or all."""
     return list(dict.fromkeys([(1, 1), (kernel[0], 1), kernel]))
@@ -168,11 +186,14 @@ def _build_conv2d(builder: Builder, operation: Operation) -> Tap:
         "DILATION_HEIGHT": windows.dilation[0],
         "DILATION_WIDTH": windows.dilation[1],
         "GROUPS": operation.options["groups"],
-        "WEIGHT_PARALLELISM_DIM_0": fold.taps[1],
-        "WEIGHT_PARALLELISM_DIM_1": fold.taps[0],
         **weight_parameters(builder, operation, fold, lambda weight: arrange_filters(weight, fold.taps, fold.par_in)),
     }
-    builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, stream_ports(source, to), operation.name)
+    ports = stream_ports(source, to)
+    if engine := builder.engine_of(operation, parameters):
+        builder.instance(f"{operation.name}_i", "shared_conv2d", parameters, {**ports, **engine}, operation.name)
+        return to
+    parameters |= {"WEIGHT_PARALLELISM_DIM_0": fold.taps[1], "WEIGHT_PARALLELISM_DIM_1": fold.taps[0]}
+    builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, ports, operation.name)
     return to
 
 
@@ -210,7 +231,16 @@ _RULES = {
     **dict.fromkeys(("batch_norm", "batch_norm1d", "batch_norm2d"), _refuse_batch_norm),
 }
 
-CONV2D_KIND = Kind("conv2d", _conv2d_node, _build_conv2d, _RULES, by_pixels, _conv2d_folds, reach_of_windows)
+CONV2D_KIND = Kind(
+    "conv2d",
+    _conv2d_node,
+    _build_conv2d,
+    _RULES,
+    by_pixels,
+    _conv2d_folds,
+    reach_of_windows,
+    dots=_conv2d_dots,
+)
 
 
 # Maximum and mean of windows: `fixed_max_pool2d`, `fixed_average_pool2d`.

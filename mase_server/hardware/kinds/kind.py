@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.hardware.arithmetic import Windows
-from mase_server.hardware.design import Design, Fold, Operation, Stream
+from mase_server.hardware.design import Design, Dots, Fold, Operation, Stream
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
 from mase_server.hardware.verilog import Tap
 from mase_server.ir.build import attribute
@@ -56,6 +56,7 @@ class Kind:
     the result.  order: of its results, with the format and shape that they have.  folds: every way to build it.
     reach: for each operand, the position in flow of the last of its elements that each element of the result needs.
     mixes: how many of the last dimensions a result depends on; None if the batch has to be the first dimension.
+    dots: its dot products, if it can share an engine; None if it cannot.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Kind:
     folds: Callable[[Design, Operation], Iterator[Fold]] = at_any_pace
     reach: Callable[[Design, Operation], tuple[Tensor, ...]] = one_by_one
     mixes: int | None = None
+    dots: Callable[[Design, Operation], Dots] | None = None
 
 
 # The settings of layers with windows, and the order in which images flow.

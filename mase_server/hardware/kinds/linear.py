@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn.functional import pad
 
-from mase_server.hardware.design import Constant, Design, Fold, Operation, find_divisors
+from mase_server.hardware.design import Constant, Design, Dots, Fold, Operation, find_divisors
 from mase_server.hardware.functional import integer_linear, integer_matmul
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
 from mase_server.hardware.kinds.gather import arrange_elements
@@ -73,6 +74,12 @@ def _linear_folds(design: Design, operation: Operation) -> Iterator[Fold]:
             yield Fold(par_in, par_out, cycles, par_in * par_out)
 
 
+def _linear_dots(design: Design, operation: Operation) -> Dots:
+    features_out, features_in = operation.constants["weight"].shape
+    rows = prod(operation.out.shape[:-1])
+    return Dots(rows, features_in, features_out, features_in, rows * features_in)
+
+
 def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     """A result needs its whole vector."""
     features_out, features_in = operation.constants["weight"].shape
@@ -90,7 +97,9 @@ def _build_linear(builder: Builder, operation: Operation) -> Tap:
         # The weight's columns are arranged in the order in which elements arrive.
         **weight_parameters(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
     }
-    builder.instance(f"{operation.name}_i", "fixed_linear", parameters, stream_ports(source, to), operation.name)
+    engine, ports = builder.engine_of(operation, parameters), stream_ports(source, to)
+    module = "shared_linear" if engine else "fixed_linear"
+    builder.instance(f"{operation.name}_i", module, parameters, {**ports, **engine}, operation.name)
     return to
 
 
@@ -100,27 +109,44 @@ def weight_parameters(
     """The parameters of a dot product, and its memories. arranged: rearranges its weight, [out, in], to the order of
     flow."""
     weight, bias = operation.constants["weight"], operation.constants.get("bias")
-    lanes, width = fold.par_in * prod(fold.taps), weight.format.width
+    lanes, outs = fold.engine or (fold.par_in * prod(fold.taps), fold.par_out)
+    width, groups = weight.format.width, operation.options.get("groups", 1)
+    length, results = prod(weight.shape[1:]), weight.shape[0] // groups
     words = Words(
-        prod(weight.shape) // (lanes * fold.par_out),
+        groups * -(-results // outs) * -(-length // lanes),
         width,
-        lambda: words_of_weight(arranged(weight.integers), width, lanes, fold.par_out).make(),
+        lambda: words_of_weight(
+            _pad_results(_pad_vectors(arranged(weight.integers), lanes), groups, outs), width, lanes, outs
+        ).make(),
     )
     found: Parameters = {
         **precision_parameters("WEIGHT", weight.format),
-        "WEIGHT_FILE": builder.memory(operation, "weight", lanes * fold.par_out, words),
+        "WEIGHT_FILE": builder.memory(operation, "weight", lanes * outs, words),
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
-        words = words_of_bias(bias.integers, bias.format.width, fold.par_out)
+        words = words_of_bias(_pad_results(bias.integers[:, None], groups, outs), bias.format.width, outs)
         found |= precision_parameters("BIAS", bias.format)
-        found["BIAS_FILE"] = builder.memory(operation, "bias", fold.par_out, words)
+        found["BIAS_FILE"] = builder.memory(operation, "bias", outs, words)
     return found | {
         **precision_parameters("DATA_OUT_0", operation.out.format),
         "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[0],
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
         "RELU": int(operation.options["relu"]),
     }
+
+
+def _pad_vectors(weight: Tensor, lanes: int) -> Tensor:
+    """Rows of whole beats, [out, in]: zeros stand before the elements of an incomplete last one."""
+    whole = weight.shape[1] // lanes * lanes
+    before, rest = weight[:, :whole], weight[:, whole:]
+    return torch.cat([before, pad(rest, (lanes - rest.shape[1], 0))], 1) if rest.shape[1] else weight
+
+
+def _pad_results(rows: Tensor, groups: int, lanes: int) -> Tensor:
+    """Whole beats of results, [out, ...]: zeros stand behind those of each group."""
+    split = rows.reshape(groups, -1, rows.shape[1])
+    return pad(split, (0, 0, 0, -split.shape[1] % lanes)).flatten(0, 1)
 
 
 LINEAR_KIND = Kind(
@@ -132,6 +158,7 @@ LINEAR_KIND = Kind(
     _linear_folds,
     _linear_reach,
     mixes=1,
+    dots=_linear_dots,
 )
 
 
