@@ -183,7 +183,7 @@ module shared_linear #(
   localparam int TotalWidth = ProductWidth + $clog2(BeatsIn * Lanes);
   localparam int SumsWidth = TotalWidth + ProductShift;
   localparam int BiasWidth = HAS_BIAS ? BIAS_PRECISION_0 + BiasShift : 0;
-  localparam int Width = ((SumsWidth > BiasWidth) ? SumsWidth : BiasWidth) + int'(HAS_BIAS);
+  localparam int Width = ((SumsWidth > BiasWidth) ? SumsWidth : BiasWidth) + (HAS_BIAS ? 1 : 0);
   localparam int Shifted = Width - SumFraction + DATA_OUT_0_PRECISION_1;
   localparam int RoundedWidth = ((Shifted > 1) ? Shifted : 1) + 1;
   localparam int ResultWidth = Outs * DATA_OUT_0_PRECISION_0;

@@ -28,9 +28,9 @@ module width_upsizer #(
   end else if (RATIO == 1) begin : g_same
     assign shifted = data_in_0;
   end else begin : g_shift
-    logic [(RATIO-1)*DATA_WIDTH-1:0] before;
-    assign before = (LENGTH != 0 && count == '0) ? '0 : data_out_0[RATIO*DATA_WIDTH-1:DATA_WIDTH];
-    assign shifted = {data_in_0, before};
+    logic [(RATIO-1)*DATA_WIDTH-1:0] kept;
+    assign kept = (LENGTH != 0 && count == '0) ? '0 : data_out_0[RATIO*DATA_WIDTH-1:DATA_WIDTH];
+    assign shifted = {data_in_0, kept};
   end
 
   if (LENGTH == 0) begin : g_endless

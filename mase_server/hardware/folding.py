@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, inf
 
 import torch
@@ -52,12 +52,17 @@ class Folding:
     engines: tuple[Engine, ...] = ()
 
     @property
+    def busy(self) -> Mapping[str, int]:
+        """The cycles of a sample for which the multipliers of each operation work, for it or for others."""
+        found = {name: fold.cycles for name, fold in self.folds.items()}
+        for engine in self.engines:
+            found |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
+        return found
+
+    @property
     def bottlenecks(self) -> tuple[str, ...]:
         """The slowest operations; all of an engine that is as slow."""
-        cycles = {name: fold.cycles for name, fold in self.folds.items()}
-        for engine in self.engines:
-            cycles |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
-        return tuple(name for name, each in cycles.items() if each == self.interval)
+        return tuple(name for name, cycles in self.busy.items() if cycles == self.interval)
 
 
 def fold_design(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:
@@ -167,9 +172,9 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
         for name in engine.operations
     }
     within = _fold_within_interval(design, {**ways, **folds}, interval)
-    slowest = (sum(within.folds[name].cycles for name in engine.operations) for engine in engines)
     multipliers = within.multipliers + sum(engine.par_in * engine.par_out for engine in engines)
-    return Folding(within.folds, max(within.interval, *slowest, 1), multipliers, engines)
+    found = Folding(within.folds, within.interval, multipliers, engines)
+    return replace(found, interval=max(within.interval, *found.busy.values()))
 
 
 class _Sharing:

@@ -225,8 +225,10 @@ def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[
         )
         flows[operation.name] = _Flow(operation.out.size, ends, begun + latency)
         if len(operands) > 1:
-            most = (flow.most(begun, each) for flow, each in zip(operands, reach, strict=True))
-            found |= {(operation.name, index): each for index, each in enumerate(most)}
+            for index, (flow, each) in enumerate(zip(operands, reach, strict=True)):
+                most = flow.most(begun, each)
+                # A path of more than a sample may wait for its turns in engines, about as long as another one takes.
+                found[operation.name, index] = most + (flow.size if folding.engines and most > flow.size else 0)
     return found
 
 

@@ -118,6 +118,51 @@ def of_linear(given: Given) -> Cost:
     return ahead + linear_core(given, size, lanes)
 
 
+def of_engine(given: Given) -> Cost:
+    """`fixed_engine`: a selection of what its layers send, products and sums."""
+    lanes, outs, width = (
+        given[name] for name in ("DATA_IN_0_PARALLELISM_DIM_0", "DATA_OUT_0_PARALLELISM_DIM_0", "SUM_WIDTH")
+    )
+    product = given["DATA_IN_0_PRECISION_0"] + given["WEIGHT_PRECISION_0"]
+    selected = lanes * given["DATA_IN_0_PRECISION_0"] + lanes * outs * given["WEIGHT_PRECISION_0"]
+    each = multiplications_cost(lanes) + sums_cost(width, *_adder_tree_widths(product, lanes)) + logic_cost(0.4 * width)
+    # A table of four inputs selects from two layers.
+    return each * outs + logic_cost(selected * (given["COUNT"] // 2) + 4 * given["COUNT"])
+
+
+def of_shared_linear(given: Given) -> Cost:
+    """`shared_linear`"""
+    return _shared_cost(given, given["DATA_IN_0_TENSOR_SIZE_DIM_0"], 1)
+
+
+def _shared_cost(given: Given, length: int, groups: int) -> Cost:
+    """`shared_linear` on vectors of `length` elements: its buffers, memories and roundings."""
+    lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
+    results = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups
+    beats, passes = -(-length // lanes), -(-results // outs)
+    places, words = (7 + clog2(lanes) + beats) // beats + 2, groups * passes * beats
+    fraction = given["DATA_IN_0_PRECISION_1"] + given["WEIGHT_PRECISION_1"]
+    width, longest = given["DATA_IN_0_PRECISION_0"] + given["WEIGHT_PRECISION_0"] + clog2(beats * lanes), fraction
+    biases = Cost()
+    if given["HAS_BIAS"]:
+        longest = max(fraction, given["BIAS_PRECISION_1"])
+        width = max(width + longest - fraction, given["BIAS_PRECISION_0"] + longest - given["BIAS_PRECISION_1"]) + 1
+        biases = storage.rom_cost(outs * given["BIAS_PRECISION_0"], groups * passes, given.get("BIAS_FILE"))
+        biases += sums_cost(width) * outs
+    bits, bits_out = given["DATA_IN_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_0"]
+    rounding = requantise_cost(width, longest, bits_out, given["DATA_OUT_0_PRECISION_1"]) * outs
+    converted = {"DATA_IN_0_PRECISION_0": bits, _IN: given[_IN], _OUT: lanes}
+    converted_out = {"DATA_IN_0_PRECISION_0": bits_out, _IN: outs, _OUT: given[_OUT]}
+    streams = storage.of_width_converter(converted) + storage.of_width_converter(converted_out)
+    memory = storage.repeat_buffer(lanes * bits, beats, passes) + storage.fifo_cost(outs * bits_out, places)
+    weights = storage.rom_cost(lanes * outs * given["WEIGHT_PRECISION_0"], words, given.get("WEIGHT_FILE"))
+    control = counter_cost(beats) + counter_cost(words) + logic_cost(4 * clog2(places + 1) + 10)
+    return streams + memory + weights + biases + rounding + control
+
+
+_IN, _OUT = "DATA_IN_0_PARALLELISM_DIM_0", "DATA_OUT_0_PARALLELISM_DIM_0"
+
+
 def of_matmul(given: Given) -> Cost:
     """`fixed_matmul`"""
     size, lanes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
@@ -142,6 +187,14 @@ def of_conv2d(given: Given) -> Cost:
     windows = sliding_window(width, images) if taps == (1, 1) else parallel_window(width, images, taps)
     size = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // groups
     return padding_cost(width, images) + windows + linear_core(given, size, lanes * taps[0] * taps[1])
+
+
+def of_shared_conv2d(given: Given) -> Cost:
+    """`shared_conv2d`"""
+    groups, width = given["GROUPS"], given[_IN] * given["DATA_IN_0_PRECISION_0"]
+    images = Images.of(given, groups=groups)
+    length = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // groups
+    return padding_cost(width, images) + sliding_window(width, images) + _shared_cost(given, length, groups)
 
 
 def of_padding(given: Given) -> Cost:

@@ -19,8 +19,8 @@ from mase_server.hardware.timing.times import Given
 from mase_server.hardware.verilog import Instance, Memory, Netlist
 from mase_server.protocol.records import Estimate, Totals
 
-#: Beats of a sample above which they are not simulated one by one.
-_MOST_BEATS = 200_000
+#: Beats of a sample above which they are not simulated one by one; with engines, whose buffers have beats, too.
+_MOST_BEATS, _MOST_BEATS_OF_ENGINES = 200_000, 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         "memory_bits": whole["memory_bits"],
         "interval": round(interval),
         "latency": latency,
-        "bottlenecks": _find_bottlenecks(operations),
+        "bottlenecks": _find_bottlenecks({name: each["cycles"] for name, each in operations.items()} | folding.busy),
     }
     return Estimates(operations, totals)
 
@@ -91,7 +91,8 @@ def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running |
     """The timing of a netlist after some samples, its interval and its latency. The timing is None if there are too
     many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
     beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
-    if beats > _MOST_BEATS or any(instance.module not in TIMINGS for instance in made.instances):
+    beats += sum(folding.folds[name].cycles // each.par_out for each in folding.engines for name in each.operations)
+    if beats > (_MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS) or any(instance.module not in TIMINGS for instance in made.instances):
         return None, folding.interval, estimate_latency(design, folding, made)
     beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
     outputs = [design.operations[name].out.size for name in design.outputs]
@@ -107,9 +108,9 @@ def _cost_to_map(cost: Cost) -> dict[str, int]:
     return {"multipliers": round(cost.multipliers), "luts": round(cost.luts), "memory_bits": round(cost.memory_bits)}
 
 
-def _find_bottlenecks(operations: Mapping[str, Estimate]) -> list[str]:
-    most = max((each["cycles"] for each in operations.values()), default=0)
-    return [name for name, each in operations.items() if each["cycles"] == most]
+def _find_bottlenecks(cycles: Mapping[str, int]) -> list[str]:
+    most = max(cycles.values(), default=0)
+    return [name for name, each in cycles.items() if each == most]
 
 
 def _cycles_of_operation(
@@ -188,7 +189,9 @@ def estimate_latency(design: Design, folding: Folding, made: Netlist) -> int:
             flows[name].at(places[ends]) for name, places in zip(operation.inputs, ways.reach(operation), strict=True)
         ]
         flows[operation.name] = _Flow(ends, _result_times(operation, folding, ends, ready))
-    return round(max((float(flows[name].times[-1]) for name in design.outputs), default=0.0))
+    # An engine has worked for all of its layers before the result is there.
+    busy = (sum(folding.folds[name].cycles for name in each.operations) for each in folding.engines)
+    return round(max((*busy, *(float(flows[name].times[-1]) for name in design.outputs)), default=0.0))
 
 
 def _group_ends(stream: Stream) -> Tensor:
@@ -225,6 +228,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_average_pool2d": arithmetic.of_average_pool2d,
     "fixed_cast": arithmetic.of_cast,
     "fixed_conv2d": arithmetic.of_conv2d,
+    "fixed_engine": arithmetic.of_engine,
     "fixed_linear": arithmetic.of_linear,
     "fixed_matmul": arithmetic.of_matmul,
     "fixed_max_pool2d": arithmetic.of_max_pool2d,
@@ -236,6 +240,8 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_table": storage.of_fixed_table,
     "image_padding": arithmetic.of_padding,
     "repeat_buffer": storage.of_repeat_buffer,
+    "shared_conv2d": arithmetic.of_shared_conv2d,
+    "shared_linear": arithmetic.of_shared_linear,
     "skid_buffer": storage.of_skid_buffer,
     "stream_concat": storage.of_concat,
     "stream_fork": storage.of_fork,

@@ -116,7 +116,7 @@ def weight_parameters(
         groups * -(-results // outs) * -(-length // lanes),
         width,
         lambda: words_of_weight(
-            _pad_results(_pad_vectors(arranged(weight.integers), lanes), groups, outs), width, lanes, outs
+            pad_results(pad_vectors(arranged(weight.integers), lanes), groups, outs), width, lanes, outs
         ).make(),
     )
     found: Parameters = {
@@ -125,7 +125,7 @@ def weight_parameters(
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
-        words = words_of_bias(_pad_results(bias.integers[:, None], groups, outs), bias.format.width, outs)
+        words = words_of_bias(pad_results(bias.integers[:, None], groups, outs), bias.format.width, outs)
         found |= precision_parameters("BIAS", bias.format)
         found["BIAS_FILE"] = builder.memory(operation, "bias", outs, words)
     return found | {
@@ -136,14 +136,14 @@ def weight_parameters(
     }
 
 
-def _pad_vectors(weight: Tensor, lanes: int) -> Tensor:
+def pad_vectors(weight: Tensor, lanes: int) -> Tensor:
     """Rows of whole beats, [out, in]: zeros stand before the elements of an incomplete last one."""
     whole = weight.shape[1] // lanes * lanes
     before, rest = weight[:, :whole], weight[:, whole:]
     return torch.cat([before, pad(rest, (lanes - rest.shape[1], 0))], 1) if rest.shape[1] else weight
 
 
-def _pad_results(rows: Tensor, groups: int, lanes: int) -> Tensor:
+def pad_results(rows: Tensor, groups: int, lanes: int) -> Tensor:
     """Whole beats of results, [out, ...]: zeros stand behind those of each group."""
     split = rows.reshape(groups, -1, rows.shape[1])
     return pad(split, (0, 0, 0, -split.shape[1] % lanes)).flatten(0, 1)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import gcd
 
 from mase_server.hardware.timing import products, streams, windows
+from mase_server.hardware.timing.products import Engine
 from mase_server.hardware.timing.streams import offer_beats, take_all_beats
 from mase_server.hardware.timing.times import (
     Given,
@@ -28,12 +29,14 @@ from mase_server.hardware.verilog import Instance, Netlist
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The streams that an instance reads and gives, and the samples that have been sent so far."""
+    """The streams that an instance reads and gives, the samples that have been sent so far, and the engine that it
+    shares; one of its own for an instance without."""
 
     queue: Queue
     links: tuple[Link, ...]
     outs: tuple[Link, ...]
     samples: Times
+    engine: Engine
 
     def link(self) -> Link:
         """A stream inside the instance."""
@@ -112,6 +115,33 @@ def _linear_timing(given: Given, place: Place) -> Iterable[Process]:
     yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
 
 
+def _shared_timing(wide: Link, given: Given, length: int, groups: int, place: Place) -> Iterable[Process]:
+    """The results of vectors in beats of the engine; length: elements of a vector."""
+    lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
+    results, beats, lanes_out = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups, -(-length // lanes), given[_OUT]
+    bursts, turns, given_back = place.link(), place.link(), place.link()
+    place.engine.turns.append(turns)
+    place.engine.lengths.append(beats)
+    yield from products.repeat_whole_vectors(wide, bursts, beats, -(-results // outs))
+    yield products.take_turns(bursts, turns, given_back, beats, clog2(lanes))
+    yield streams.narrow_beats(given_back, place.outs[0], outs // lanes_out, results // lanes_out)
+
+
+_OUT = "DATA_OUT_0_PARALLELISM_DIM_0"
+
+
+def _shared_linear_timing(given: Given, place: Place) -> Iterable[Process]:
+    wide, length, lanes = place.link(), given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+    ratio = given["ENGINE_PARALLELISM_DIM_0"] // lanes
+    yield streams.widen_beats(place.links[0], wide, ratio, length // lanes)
+    yield from _shared_timing(wide, given, length, 1, place)
+
+
+def _engine_timing(given: Given, place: Place) -> Iterable[Process]:
+    """Its layers tell it what they want (`_shared_timing`)."""
+    return ()
+
+
 def _matmul_timing(given: Given, place: Place) -> Iterable[Process]:
     lanes, columns = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_TENSOR_SIZE_DIM_0"]
     length, passes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // lanes, columns // given["DATA_OUT_0_PARALLELISM_DIM_0"]
@@ -167,6 +197,18 @@ def _conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
     kernel = images.kernel[0] // taps[0] * (images.kernel[1] // taps[1])
     lanes = given["DATA_IN_0_PARALLELISM_DIM_0"] * taps[0] * taps[1]
     yield products.dot_products(bursts, place.outs[0], kernel * images.beats // groups, clog2(lanes))
+
+
+def _shared_conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
+    groups, ended, wide = given["GROUPS"], place.times(), place.link()
+    images = Images.of(given, groups=groups)
+    source, processes = _add_padding(images, place)
+    yield from processes
+    yield windows.fill_pixel_ring(source, ended, images)
+    ratio = given["ENGINE_PARALLELISM_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
+    yield windows.vectors_of_windows(source, wide, ended, images, ratio)
+    length = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // groups
+    yield from _shared_timing(wide, given, length, groups, place)
 
 
 def _at_once(images: Images, taps: tuple[int, int], source: Link, bursts: Link, place: Place) -> Iterable[Process]:
@@ -259,6 +301,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_average_pool2d": _average_pool,
     "fixed_cast": _pipeline_timing(1),
     "fixed_conv2d": _conv2d_timing,
+    "fixed_engine": _engine_timing,
     "fixed_linear": _linear_timing,
     "fixed_matmul": _matmul_timing,
     "fixed_max_pool2d": _max_pool,
@@ -270,6 +313,8 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_table": _pipeline_timing(1),
     "image_padding": _border_timing,
     "repeat_buffer": _repeat_buffer_timing,
+    "shared_conv2d": _shared_conv2d_timing,
+    "shared_linear": _shared_linear_timing,
     "skid_buffer": _fifo_timing(lambda given: 2),
     "stream_concat": _concat_timing,
     "stream_fork": _fork_timing,
@@ -285,7 +330,7 @@ TIMINGS: Mapping[str, Timing] = {
 # Times are simulated, one event for each beat, and agree with Verilator cycle by cycle. Designs of more than 200,000
 # beats a sample are followed in groups instead (`estimates.estimating`), within two percent.
 
-_SAMPLES = 6
+_SAMPLES, _SAMPLES_OF_ENGINES = 6, 9
 _MOST_SAMPLES = 40
 
 
@@ -300,6 +345,7 @@ class Running:
     inputs: list[Link] = field(default_factory=list)
     results: list[tuple[Link, int]] = field(default_factory=list)
     queue: Queue = field(default_factory=deque)
+    engines: dict[str, Engine] = field(default_factory=dict)
     samples: Times = field(init=False)
 
     def __post_init__(self) -> None:
@@ -309,7 +355,14 @@ class Running:
         """Send `samples` more samples, and let everything move that can."""
         for _ in range(samples):
             self.samples.add(0)
-        run_processes(self.queue)
+        while True:
+            run_processes(self.queue)
+            # All that earlier bursts cause is known now, so that the earliest of the next ones is, too.
+            begins = ((begin, engine) for each in self.engines.values() for begin, engine in [(each.begins(), each)])
+            ready = [(begin, engine) for begin, engine in begins if begin is not None]
+            if not ready:
+                return
+            min(ready, key=lambda each: each[0])[1].grant()
 
     def ends(self) -> list[int]:
         """The times at which the last beat of each result moved."""
@@ -345,7 +398,8 @@ def prepare_run(made: Netlist, beats_in: Sequence[int], beats_out: Sequence[int]
 def _processes_of_instance(found: Running, instance: Instance) -> Iterator[Process]:
     numbers = read_parameters(instance)
     links, outs = (tuple(map(found.link, valid_wires(instance, way))) for way in ("in", "out"))
-    yield from TIMINGS[instance.module](numbers, Place(found.queue, links, outs, found.samples))
+    engine = found.engines.setdefault(instance.ports.get("engine_total", ""), Engine())
+    yield from TIMINGS[instance.module](numbers, Place(found.queue, links, outs, found.samples, engine))
 
 
 def valid_wires(instance: Instance, way: str) -> list[str]:
@@ -362,6 +416,13 @@ def valid_wires(instance: Instance, way: str) -> list[str]:
 def run_until_steady(found: Running) -> tuple[float, int] | None:
     """Cycles from one result to the next, once they are constant, and from the first beat in to the last beat of the
     first result. None if nothing moves any more."""
+    if any(engine.turns for engine in found.engines.values()):
+        # Who is served first depends on all samples, so all are sent at once. The last ones find engines idle.
+        found.send(_SAMPLES_OF_ENGINES)
+        ends = found.ends()
+        middle = ends[2:-2]
+        whole = len(ends) == len(found.samples)
+        return ((middle[-1] - middle[0]) / (len(middle) - 1), ends[0] - found.begins) if whole else None
     found.send(_SAMPLES)
     while True:
         ends = found.ends()

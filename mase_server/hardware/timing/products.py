@@ -6,6 +6,7 @@ A burst is a vector that passes once through the multipliers; its time is that o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count
 
 from mase_server.hardware.timing.streams import fill_ring
@@ -88,6 +89,88 @@ def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
         while len(bursts.offered) <= index:
             yield bursts.offered
         out.offered.add(bursts.take(ready) + 7 + levels)
+
+
+# Multipliers that several layers use in turn: `shared_linear` and `fixed_engine`.
+
+
+def repeat_whole_vectors(link: Link, bursts: Link, length: int, passes: int) -> Iterator[Process]:
+    """The same as `repeat_vectors` for vectors that are repeated only once they are whole."""
+    freed = Times(link.queue)
+    yield fill_ring(link, freed, 2 * length)
+    yield _repeat_whole(link, bursts, freed, length, passes)
+
+
+def _repeat_whole(link: Link, bursts: Link, freed: Times, length: int, passes: int) -> Process:
+    taken = bursts.taken
+    for burst in count():
+        vector, number = divmod(burst, passes)
+        while len(taken) < burst:
+            yield taken
+        # The first beat is read when the burst before has moved, the others as each moves.
+        first = taken[-1] if burst else -1
+        if number == 0:
+            last = (vector + 1) * length - 1
+            while len(link.taken) <= last:
+                yield link.taken
+            first = max(first, link.taken[last] + 1)
+        bursts.offered.add(first + length)
+        if number == passes - 1:
+            freed.add(first)
+            while length > 1 and len(taken) <= burst:
+                yield taken
+            for index in range(1, length):
+                freed.add(taken[-1] - length + index)
+
+
+def take_turns(bursts: Link, turns: Link, out: Link, length: int, levels: int) -> Process:
+    """The results of bursts in an engine's multipliers. turns: the bursts that have a place for their result, as the
+    engine takes them."""
+    places = (7 + levels + length) // length + 2
+    for index in count():
+        ready = 0
+        if index >= places:
+            while len(out.taken) <= index - places:
+                yield out.taken
+            ready = out.taken[index - places] + length
+        while len(bursts.offered) <= index:
+            yield bursts.offered
+        turns.offered.add(max(bursts.there(index), ready))
+        while len(turns.taken) <= index:
+            yield turns.taken
+        bursts.take(turns.taken[index])
+        out.offered.add(turns.taken[index] + 8 + levels)
+
+
+@dataclass(slots=True)
+class Engine:
+    """An engine between its layers: one burst after another, the highest layer first.
+
+    lengths: cycles of a burst of each layer.  free: the first cycle in which another burst may begin.
+    """
+
+    turns: list[Link] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    free: int = 0
+
+    def begins(self) -> int | None:
+        """The cycle in which the next burst begins; None if no layer has one."""
+        firsts = [first for first in self._firsts() if first is not None]
+        return max(self.free, min(firsts)) if firsts else None
+
+    def grant(self) -> None:
+        """Let that burst move."""
+        cycle = self.begins()
+        assert cycle is not None
+        ready = [index for index, first in enumerate(self._firsts()) if first is not None and first <= cycle]
+        link, length = self.turns[ready[-1]], self.lengths[ready[-1]]
+        self.free = link.take(cycle + length - 1) + 1
+
+    def _firsts(self) -> Iterator[int | None]:
+        """The first cycle in which each layer's next burst could begin."""
+        for link, length in zip(self.turns, self.lengths, strict=True):
+            index = len(link.taken)
+            yield link.offered[index] - length + 1 if index < len(link.offered) else None
 
 
 def fill_banks(link: Link, ends: Times, done: Times, beats: int) -> Process:

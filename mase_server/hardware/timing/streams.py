@@ -162,32 +162,37 @@ def split_beats(link: Link, outs: Sequence[Link], beats: Sequence[int]) -> Proce
                 moved += 1
 
 
-def narrow_beats(link: Link, out: Link, ratio: int) -> Process:
-    """Split each beat into several."""
+def narrow_beats(link: Link, out: Link, ratio: int, length: int | None = None) -> Process:
+    """Split each beat into several. length: narrow beats of a vector, whose last wide one may have fewer."""
+    given, size = 0, length or ratio
     for index in count():
         last = 0
         if index:
-            while len(out.taken) < index * ratio:
+            while len(out.taken) < given:
                 yield out.taken
             last = out.taken[-1]
         while len(link.offered) <= index:
             yield link.offered
         came = link.take(last)
-        for _ in range(ratio):
+        number = min(ratio, size - given % size)
+        for _ in range(number):
             out.offered.add(came + 1)
+        given += number
 
 
-def widen_beats(link: Link, out: Link, ratio: int) -> Process:
-    """Join several beats into one."""
+def widen_beats(link: Link, out: Link, ratio: int, length: int | None = None) -> Process:
+    """Join several beats into one. length: beats of a vector, whose last wide one may have fewer."""
+    group = 0
     for index in count():
-        group = index // ratio
         while len(out.taken) < group:
             yield out.taken
         while len(link.offered) <= index:
             yield link.offered
         came = link.take(out.taken[group - 1] if group else 0)
-        if index % ratio == ratio - 1:
+        place = index % (length or ratio)
+        if place % ratio == ratio - 1 or place + 1 == length:
             out.offered.add(came + 1)
+            group += 1
 
 
 def rows_of_table(link: Link, out: Link, beats: int) -> Process:

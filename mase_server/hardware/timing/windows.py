@@ -168,6 +168,28 @@ def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) ->
         ended.add(offered - 1)
 
 
+def vectors_of_windows(link: Link, out: Link, ended: Times, images: Images, ratio: int) -> Process:
+    """Each window and group of channels as a vector of beats that are `ratio` times as wide; the last may have fewer."""
+    origins, group = images.origins, images.beats // images.groups
+    length, moved, wide = images.kernel[0] * images.kernel[1] * group, 0, 0
+    for window in count():
+        origin = _origin_of_window(images, origins, window)
+        for at in range(images.groups):
+            needed = origin + images.last + (at + 1) * group - 1
+            for begin in range(0, length, ratio):
+                number = min(ratio, length - begin)
+                while len(out.taken) < wide:
+                    yield out.taken
+                moved = max(moved + number, out.taken[-1] + number - 1 if wide else 0)
+                if begin + number == length:
+                    while len(link.taken) <= needed:
+                        yield link.taken
+                    moved = max(moved, link.taken[needed] + 2)
+                out.offered.add(moved + 1)
+                wide += 1
+        ended.add(moved - 1)
+
+
 def reduced_windows(link: Link, out: Link, ended: Times, images: Images) -> Process:
     """The maximum or sum of each window and channel, given by the beats of the window's last position."""
     origins, before = images.origins, images.kernel[0] * images.kernel[1] - 1
