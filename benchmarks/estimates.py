@@ -5,6 +5,11 @@ four-input ones, with what carries and small memories take the place of; multipl
 (those by constants) count as tables there and here.
 
 Usage: python benchmarks/estimates.py [mlp lenet residual encoder vit] [--multipliers N ...] [--vectors N]
+       python benchmarks/estimates.py --ideal [mlp lenet resnet8 encoder] [--multipliers N ...] [--vectors N]
+
+`--ideal` tells how much of a budget works, without synthesis: the multiplications of a sample over the budget, which is
+the shortest interval that there could be, over the simulated one; in brackets, where it is not 1.00, the estimated
+interval over the simulated one. Cells in italics have more than a quarter of a sample's multiplications as budget.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from networks.resnet8 import ResNet8
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -26,9 +32,10 @@ from torch.nn import functional as F
 
 from mase_server import MaseGraph
 from mase_server.building import Build
+from mase_server.hardware.design import Design
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import fold_design
+from mase_server.hardware.folding import FoldingError, count_multiplications, fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.passes.verilog.told import prepare_graph
 from mase_server.simulation import simulate
@@ -109,13 +116,21 @@ class Network:
     budgets: tuple[int, ...]
 
 
+def resnet8() -> nn.Module:
+    """ResNet-8 for images of 32 x 32."""
+    return ResNet8()
+
+
 NETWORKS: Mapping[str, Network] = {
     "mlp": Network(mlp, "input", (16,), (4, 16, 52, 488)),
     "lenet": Network(LeNet, "x", (1, 28, 28), (8, 60)),
     "residual": Network(Residual, "x", (3, 12, 12), (16, 60)),
     "encoder": Network(encoder, "src", (8, 32), (24, 100)),
     "vit": Network(Patches, "x", (3, 16, 16), (60,)),
+    "resnet8": Network(resnet8, "x", (3, 32, 32), (200,)),
 }
+#: What `--ideal` shows.
+USED, BUDGETS = ("mlp", "lenet", "resnet8", "encoder"), (1, 4, 16, 64, 256, 1024, 4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +154,7 @@ class Compared:
 
 def compare(name: str, budget: int, vectors: int) -> Compared:
     """Estimate, simulate and synthesise one network in one folding. SimulationError where a tool is missing."""
-    network = NETWORKS[name]
-    torch.manual_seed(0)
-    values = {network.input: torch.randn(2, *network.shape)}
-    design = lower_graph(prepare_graph(MaseGraph(network.make().eval(), values), Build())[0])
+    design = lower(name)
     folding = fold_design(design, multipliers=budget)
     with tempfile.TemporaryDirectory() as folder:
         emit_folder(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
@@ -151,6 +163,31 @@ def compare(name: str, budget: int, vectors: int) -> Compared:
     if simulated["status"] != "equal":
         raise SystemExit(f"{name} at {budget} multipliers: the simulation is not equal, {simulated['status']}")
     return Compared(estimate(design, folding).totals, simulated, synthesised.to_wire())
+
+
+def lower(name: str) -> Design:
+    """The design of a network."""
+    network = NETWORKS[name]
+    torch.manual_seed(0)
+    values = {network.input: torch.randn(2, *network.shape)}
+    return lower_graph(prepare_graph(MaseGraph(network.make().eval(), values), Build())[0])
+
+
+def use(design: Design, name: str, budget: int, vectors: int) -> str:
+    """How much of a budget works in simulation."""
+    try:
+        folding = fold_design(design, multipliers=budget)
+    except FoldingError:
+        return "refused"
+    with tempfile.TemporaryDirectory() as folder:
+        emit_folder(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
+        simulated = asyncio.run(simulate(Path(folder), cache=KEPT, limit=3600))
+    if simulated["status"] != "equal":
+        return f"wrong: {simulated['status']}"
+    cycles, products = simulated["cycles_per_vector"], count_multiplications(design)
+    estimated = f"{estimate(design, folding).totals['interval'] / cycles:.2f}"
+    cell = f"{100 * products / budget / cycles:.0f} %{'' if estimated == '1.00' else f' ({estimated})'}"
+    return cell if budget * 4 <= products else f"[italic]{cell}[/italic]"
 
 
 def _number(figure: float) -> str:
@@ -167,8 +204,20 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", help=f"{', '.join(NETWORKS)}; all of them by default")
     parser.add_argument("--multipliers", type=int, nargs="*", help="budgets")
     parser.add_argument("--vectors", type=int, default=20, help="samples that are simulated")
+    parser.add_argument("--ideal", action="store_true", help="how much of each budget works")
     given = parser.parse_args()
     table, console = Table(*COLUMNS), Console(width=200)
+    if given.ideal:
+        table = Table("network", "multiplications", *(f"{each:,}" for each in given.multipliers or BUDGETS))
+        for name in given.networks or USED:
+            design = lower(name)
+            cells = []
+            for budget in given.multipliers or BUDGETS:
+                cells.append(use(design, name, budget, given.vectors))
+                console.print(name, budget, cells[-1])
+            table.add_row(name, f"{count_multiplications(design):,}", *cells)
+        console.print(table)
+        return
     for name in given.networks or NETWORKS:
         for budget in given.multipliers or NETWORKS[name].budgets:
             row = name, str(budget), *compare(name, budget, given.vectors).row()

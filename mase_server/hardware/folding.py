@@ -73,12 +73,7 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
     faster.  Neither: each layer as small as possible. FoldingError if both cannot be satisfied, or the budget is below
     the minimum.
     """
-    ways = {}
-    for name, operation in design.operations.items():
-        with blame_operation(operation):
-            folds = tuple(KINDS[operation.kind].folds(design, operation))
-        if folds:
-            ways[name] = folds
+    ways = _find_ways(design)
     if interval is not None:
         found = _fold_within_interval(design, ways, interval)
         if multipliers is None or found.multipliers <= multipliers:
@@ -96,6 +91,25 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
 
 
 _Ways = Mapping[str, tuple[Fold, ...]]
+
+
+def count_multiplications(design: Design) -> int:
+    """The multiplications of a sample: with a budget, no interval is shorter than this number divided by it."""
+    ways = _find_ways(design)
+    found = sum(min(each.products for each in folds) for folds in ways.values())
+    alone = (each for name, each in design.operations.items() if name not in ways)
+    return found + sum(each.out.size for each in alone if each.options.get("function") == "mul")
+
+
+def _find_ways(design: Design) -> _Ways:
+    """Every fold of each operation that has some."""
+    ways = {}
+    for name, operation in design.operations.items():
+        with blame_operation(operation):
+            folds = tuple(KINDS[operation.kind].folds(design, operation))
+        if folds:
+            ways[name] = folds
+    return ways
 
 
 def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding:

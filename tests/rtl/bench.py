@@ -23,7 +23,8 @@ class Case:
     """A component with its parameters, the beats of its ports, and the contents of its memories.
 
     memories: the parameter that names the file -> its words (width in bits, words).
-    body: what to instantiate in place of the component alone; `{port}`, `{port_valid}`, `{port_ready}` are its wires.
+    body: what to instantiate in place of the component alone; `{port}`, `{port_valid}`, `{port_ready}` are its wires, `{number}` is in
+    the names of its memories.
     uses: the components that the body instantiates.
     """
 
@@ -137,7 +138,7 @@ endmodule
 
 def _body(number, case, wires):
     if case.body:
-        return f"if (1) begin : case_{number}\n{case.body.format(**wires)}\nend"
+        return f"if (1) begin : case_{number}\n{case.body.format(number=number, **wires)}\nend"
     files = {name: f'"{_file(number, name)}"' for name in case.memories}
     parameters = ", ".join(f".{name}({value})" for name, value in {**case.parameters, **files}.items())
     connections = ", ".join(f".{port}({wire})" for port, wire in wires.items())

@@ -15,6 +15,7 @@ from tests.rtl import test_linear as layers
 from tests.rtl import test_matrices as matrices
 from tests.rtl import test_parts as parts
 from tests.rtl import test_rows as rows
+from tests.rtl import test_shared as sharing
 from tests.rtl import test_streams as streams
 from tests.rtl.bench import Bench
 from tests.rtl.build import RTL
@@ -51,6 +52,14 @@ def _with_flipped_mask():
     return word("MASK_FILE", case)
 
 
+def _shared():
+    """A linear layer and a convolution, with an engine whose lanes divide no size of theirs."""
+    return sharing.shared(1, (3, 2), ((PLAIN, None, (7,), 5, 1), (PLAIN, KERNEL, SHAPE, 5, 1)), 0)
+
+
+_SWAPPED = "engine (.clk, .rst, .request({{request[0], request[1]}}),"
+
+
 #: The mistake -> a case that has it. Names begin with the component's.
 WRONG = {
     "fixed_dot_core: weights of another fraction": lambda: but(
@@ -71,6 +80,9 @@ WRONG = {
     "fixed_conv2d: a border on the other side": lambda: but(
         images.convolution(1, KERNEL, SHAPE, 4, 1, (2, 2), PLAIN, (3, 2)), PADDING_LEFT=2, PADDING_RIGHT=0
     ),
+    "fixed_engine: the other layer is granted": lambda: written(_shared(), "engine (.clk, .rst, .request,", _SWAPPED),
+    "shared_linear: rounds down": lambda: written(_shared(), ".FLOOR(0)", ".FLOOR(1)"),
+    "shared_conv2d: a column further": lambda: written(_shared(), ".PADDING_LEFT(1)", ".PADDING_LEFT(2)"),
     "sliding_window: taps side by side": lambda: but(
         images.window(1, (2, 7, 7), 1, Windows((2, 2), dilation=(2, 2)), 1, 1, 3), DILATION_WIDTH=1
     ),

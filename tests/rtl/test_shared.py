@@ -82,7 +82,7 @@ def shared(number, lanes, layers, choice):
             number + index, layer, lanes, choice
         )
         memories |= {f"{name}_{index}": held for name, held in words.items()}
-        files = {name: f'"case_{number}_{name.lower()}_{index}.mem"' for name in words}
+        files = {name: f'"case_{{number}}_{name.lower()}_{index}.mem"' for name in words}
         text = _LAYER.format(module=module, index=index, parameters=_written({**parameters, **engine, **files}), **sizes)
         body += text
     uses = ("fixed_engine", "shared_linear", "shared_conv2d")
