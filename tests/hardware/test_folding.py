@@ -12,7 +12,7 @@ from torch import nn
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.design import Constant, Design, Operation, Stream, find_divisors
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import FoldingError, fold_design
+from mase_server.hardware.folding import FoldingError, count_multiplications, fold_design
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.lowering import lower_graph
 from tests.hardware.test_lowering import config, quantised
@@ -56,14 +56,15 @@ sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)
 @given(sizes, st.integers(1, 40))
 def test_a_budget_gives_the_shortest_interval_there_is(sizes, budget):
     design = chain(*sizes)
+    """Layers share multipliers only where that is faster than every folding in which they do not."""
     possible = [interval for interval, multipliers in every(design) if multipliers <= budget]
-    if not possible:
-        with pytest.raises(FoldingError, match="too few"):
-            fold_design(design, multipliers=budget)
-        return
     found = fold_design(design, multipliers=budget)
-    assert found.interval == min(possible)
     assert found.multipliers <= budget
+    assert found.interval >= count_multiplications(design) / budget
+    if found.engines:
+        assert found.interval < min(possible, default=found.interval + 1)
+    else:
+        assert found.interval == min(possible)
 
 
 @given(sizes, st.integers(1, 40), st.integers(1, 2))
@@ -80,7 +81,7 @@ def test_an_interval_takes_the_fewest_multipliers_there_are(sizes, interval, row
 
 
 def test_what_cannot_be_kept_says_what_can():
-    with pytest.raises(FoldingError, match="takes 68 multipliers, 52 are allowed; with those 128 cycles are possible"):
+    with pytest.raises(FoldingError, match="takes 68 multipliers, 52 are allowed; with those 83 cycles are possible"):
         fold_design(chain(16, 64, 32, 32, 5), interval=64, multipliers=52)
 
 
@@ -121,7 +122,7 @@ class Products(nn.Module):
 @given(st.integers(1, 200))
 def test_all_that_multiplies_is_within_the_budget(budget):
     design = lower_graph(quantised(Products(), torch.randn(2, 6), config()))
-    least = fold_design(design).multipliers
+    least = fold_design(design).multipliers - 1  # the layers can share one
     if budget < least:
         with pytest.raises(FoldingError, match=f"need {least} at least"):
             fold_design(design, multipliers=budget)

@@ -1,5 +1,7 @@
 """Samples follow one another at the interval of the slowest operation, whatever parts and meets again in between."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +10,7 @@ from torch.nn import functional as F
 from mase_server import MaseGraph, passes
 from mase_server.hardware import netlist
 from mase_server.hardware.emission import emit_folder, random_inputs
-from mase_server.hardware.folding import fold_design
+from mase_server.hardware.folding import count_multiplications, fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.netlist import Ways
 from tests.hardware.simulating import check, simulated
@@ -62,7 +64,7 @@ def built(model, shape, samples, multipliers):
         if isinstance(layer, nn.BatchNorm2d):
             layer.running_mean.normal_(0, 0.3)
             layer.running_var.uniform_(0.5, 2)
-    graph, _ = passes.conv_bn_fusion_transform_pass(MaseGraph(model.eval(), {"x": torch.randn(2, *shape)}), {})
+    graph, _ = passes.conv_bn_fusion_transform_pass(MaseGraph(model.eval(), {"input" if isinstance(model, nn.Sequential) else "x": torch.randn(2, *shape)}), {})
     design = lower_graph(passes.quantize_transform_pass(graph, config())[0])
     assert not design.unsupported
     folding = fold_design(design, multipliers=multipliers)
@@ -86,6 +88,25 @@ def test_images_follow_one_another_at_the_pace_of_the_slowest_layer(tmp_path, mo
     _, folding, made = built(model(), shape, samples, multipliers)
     assert interval(made, tmp_path, samples) <= 1.05 * folding.interval
     check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
+def odd():
+    """Sizes that hardly any number of lanes divides."""
+    layers = [layer for sizes in pairwise((17, 23, 13, 5)) for layer in (nn.Linear(*sizes), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+SHARED = [(odd, (17,), 1), (odd, (17,), 6), (LeNet, (1, 28, 28), 16), (Residual, (3, 12, 12), 16)]
+
+
+@VERILATOR
+@pytest.mark.parametrize(("model", "shape", "multipliers"), SHARED)
+def test_layers_that_take_turns_use_a_small_budget_whatever_their_sizes(tmp_path, model, shape, multipliers):
+    samples = 12
+    design, folding, made = built(model(), shape, samples, multipliers)
+    assert folding.engines and folding.multipliers <= multipliers
+    assert interval(made, tmp_path, samples) <= count_multiplications(design) / multipliers / 0.85
+    check(made, tmp_path)
 
 
 @VERILATOR

@@ -20,7 +20,7 @@ from mase_server.hardware.verilog import Instance, Memory, Netlist
 from mase_server.protocol.records import Estimate, Totals
 
 #: Beats of a sample above which they are not simulated one by one; with engines, whose buffers have beats, too.
-_MOST_BEATS, _MOST_BEATS_OF_ENGINES = 200_000, 40_000
+_MOST_BEATS, _MOST_BEATS_OF_ENGINES = 200_000, 20_000
 
 
 @dataclass(frozen=True, slots=True)

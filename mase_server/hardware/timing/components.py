@@ -330,7 +330,7 @@ TIMINGS: Mapping[str, Timing] = {
 # Times are simulated, one event for each beat, and agree with Verilator cycle by cycle. Designs of more than 200,000
 # beats a sample are followed in groups instead (`estimates.estimating`), within two percent.
 
-_SAMPLES, _SAMPLES_OF_ENGINES = 6, 9
+_SAMPLES, _SAMPLES_OF_ENGINES = 6, 17
 _MOST_SAMPLES = 40
 
 
