@@ -19,11 +19,41 @@ from mase_server.protocol.records import (
     EmissionRecord,
     Estimate,
     Operation,
+    PartRecord,
     SimulationRecord,
     Totals,
     key_meanings,
 )
 from mase_server.suggestions import suggest
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A chip, or what of it may be used. luts, multipliers, memory_bits: its tables, multipliers and bits of block
+    memory.  bandwidth: bytes a second to the memory beside it.  clock: cycles a second that designs are estimated at.
+    """
+
+    name: str
+    title: str
+    luts: int
+    multipliers: int
+    memory_bits: int
+    bandwidth: float
+    clock: float
+    source: str = ""
+
+    def to_wire(self) -> PartRecord:
+        """As a map of plain values, under the names of the fields."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "luts": self.luts,
+            "multipliers": self.multipliers,
+            "memory_bits": self.memory_bits,
+            "bandwidth": self.bandwidth,
+            "clock": self.clock,
+            "source": self.source,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +65,7 @@ class Build:
     else random ones.  multipliers: a maximum; None for none.  interval: the maximum cycles from one sample to the next;
     None for the shortest within the budget; without both, each layer has one multiplier.  scope: a module's path or a
     node's name, to build only that; "" for the whole model.  max_multipliers, max_memory_bits: a larger design is not
-    emitted, only estimated.
+    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.
     """
 
     precision: str = "fixed(8,auto)"
@@ -45,15 +75,19 @@ class Build:
     scope: str = ""
     max_multipliers: int = 8192
     max_memory_bits: int = 1 << 28
+    target: str = ""
+    part: Part | None = None
 
     def __post_init__(self) -> None:
-        for name in ("precision", "data", "scope"):
+        for name in ("precision", "data", "scope", "target"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ValueError(f"{name} is {value!r}; it takes a whole number from 1")
+        if self.target != (self.part.name if self.part else ""):
+            raise ValueError(f"the part {self.target!r} is not known here")
 
     def to_wire(self) -> BuildRecord:
         """As a map of plain values, under the names of the fields."""
@@ -65,6 +99,8 @@ class Build:
             "scope": self.scope,
             "max_multipliers": self.max_multipliers,
             "max_memory_bits": self.max_memory_bits,
+            "target": self.target,
+            "part": self.part.to_wire() if self.part else None,
         }
 
     @classmethod
@@ -73,7 +109,8 @@ class Build:
         known = sorted(each.name for each in fields(cls))
         if unknown := sorted(set(data) - {*known}):
             raise ValueError(f"a build has no {', '.join(unknown)}{suggest(unknown[0], known, 'it has')}")
-        return replace(cls(), **data)
+        part = data.get("part")
+        return replace(cls(), **{**data, "part": Part(**part) if isinstance(part, Mapping) else part})
 
 
 #: What is told of hardware: the value of the trace child's method "verilog", and of `mase/emitVerilog`.
@@ -94,7 +131,8 @@ OPERATION_KEYS = key_meanings(Operation)
 ESTIMATE_KEYS = tuple(Estimate.__annotations__)
 
 #: Estimates of the whole. interval: cycles per sample.  latency: from a sample's first beat to its result's last.
-#: bottlenecks: the names of the slowest operations.
+#: bottlenecks: the names of the slowest operations.  With a target only: clock, the cycles a second, and samples, those
+#: a second.
 TOTAL_KEYS = tuple(Totals.__annotations__)
 
 

@@ -276,7 +276,7 @@ def _emission_lines(made: Made) -> Iterator[str]:
         _HEAD, [_operation_row(each) for each in told["operations"] if each["module"]], range(3, len(_HEAD))
     )
     if told["totals"]:
-        yield from _totals_lines(told["totals"], " of the rest" if told["unsupported"] else "")
+        yield from _totals_lines(told["totals"], " of the rest" if told["unsupported"] else "", told["build"]["target"])
     yield from _accuracy(told)
     if told["scopes"]:
         yield f"parts that can be built alone: {', '.join(told['scopes'])} (--scope {told['scopes'][0]})"
@@ -310,8 +310,8 @@ def _format_figure(name: str, value: int | None) -> str:
     return f"{value:,}" if value or (value == 0 and name not in ("cycles", "latency")) else "-"
 
 
-def _totals_lines(totals: Mapping[str, Any], what: str) -> Iterator[str]:
-    """The lines with the totals. what: " of the rest" if some nodes have no hardware."""
+def _totals_lines(totals: Mapping[str, Any], what: str, target: str) -> Iterator[str]:
+    """The lines with the totals. what: " of the rest" if some nodes have no hardware.  target: the part, if any."""
     costs = (
         format_count(totals["multipliers"], "multiplier"),
         f"{totals['luts']:,} LUTs",
@@ -319,6 +319,9 @@ def _totals_lines(totals: Mapping[str, Any], what: str) -> Iterator[str]:
     )
     pace = f"a sample every {_cycles_text(totals['interval'])}, latency {_cycles_text(totals['latency'])}"
     yield f"estimate{what}: {', '.join(costs)}; {pace}"
+    if "samples" in totals:
+        rate = f"{totals['clock'] / 1e6:,.0f} MHz, {totals['samples']:,.0f} samples a second"
+        yield f"estimate{what} on {target}: {rate}"
     if totals["bottlenecks"]:
         yield f"slowest: {_first_names(totals['bottlenecks'])}"
 

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mase_server.building import Part
+
 #: The device of this machine, whose rates are measured.
 CPU = "CPU"
 #: Seconds from one operator to the next, where Python calls each: measured on a host of an H100.
@@ -68,17 +70,13 @@ class Device:
     @classmethod
     def of(cls, name: str, table: Mapping[str, Any]) -> Device:
         """A device of a table in TOML; ValueError says what is wrong with it."""
-        for key in table:
-            if key not in ("title", "memory", "bandwidth", "rates", "launch", "source", "link", "network"):
-                raise ValueError(f"devices.{name} has no {key!r}")
-        standards = {"memory": 0, "bandwidth": 0, "launch": _LAUNCH, "link": 0, "network": table.get("link", 0)}
-        numbers = {key: table.get(key, standard) for key, standard in standards.items()}
         rates = table.get("rates", {})
         if not isinstance(rates, dict) or not rates or not set(rates) <= set(_LADDER):
             raise ValueError(f"devices.{name}.rates: expected a table with rates of {', '.join(_LADDER)}")
-        for key, value in (*numbers.items(), *rates.items()):
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise ValueError(f"devices.{name}.{key}: expected a number, not {value!r}")
+        rest = {key: value for key, value in table.items() if key != "rates"}
+        standards = {"memory": 0, "bandwidth": 0, "launch": _LAUNCH, "link": 0, "network": table.get("link", 0)}
+        numbers = _read_numbers(f"devices.{name}", rest, standards)
+        _read_numbers(f"devices.{name}", rates, dict.fromkeys(_LADDER, 0))
         if not numbers["bandwidth"]:
             raise ValueError(f"devices.{name}.bandwidth: expected the bytes a second of its memory")
         return cls(
@@ -123,6 +121,30 @@ class Device:
         return seconds, bound
 
 
+def read_part(name: str, table: Mapping[str, Any]) -> Part:
+    """A part of a table in TOML; ValueError says what is wrong with it."""
+    keys = ("luts", "multipliers", "memory_bits", "bandwidth", "clock")
+    numbers = _read_numbers(f"parts.{name}", table, dict.fromkeys(keys, 0))
+    for key in ("luts", "clock"):
+        if not numbers[key]:
+            raise ValueError(f"parts.{name}.{key}: expected a number above 0")
+    luts, multipliers, memory_bits = (int(numbers[key]) for key in keys[:3])
+    title, source = str(table.get("title", name)), str(table.get("source", ""))
+    return Part(name, title, luts, multipliers, memory_bits, numbers["bandwidth"], numbers["clock"], source)
+
+
+def _read_numbers(place: str, table: Mapping[str, Any], standards: Mapping[str, float]) -> dict[str, float]:
+    """The numbers of a table that also may have a title and the source of its figures."""
+    for key in table:
+        if key not in (*standards, "title", "source"):
+            raise ValueError(f"{place} has no {key!r}")
+    numbers = {key: table.get(key, standard) for key, standard in standards.items()}
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ValueError(f"{place}.{key}: expected a number, not {value!r}")
+    return numbers
+
+
 def _look_up(points: Sequence[tuple[float, float]], work: float) -> float:
     """The seconds of some work, on the straight lines between measured points; beyond the last at its rate."""
     place = bisect.bisect(points, (work, math.inf))
@@ -137,5 +159,13 @@ def _look_up(points: Sequence[tuple[float, float]], work: float) -> float:
 @cache
 def list_devices() -> Mapping[str, Device]:
     """The devices of `devices.toml`, by name."""
-    text = (Path(__file__).parent / "devices.toml").read_text("utf-8")
-    return {name: Device.of(name, table) for name, table in tomllib.loads(text).items()}
+    return {name: Device.of(name, table) for name, table in _read_toml("devices").items()}
+
+
+def list_parts(own: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Part]:
+    """The parts of `parts.toml` and those of a project, by name; ValueError says what is wrong with one."""
+    return {name: read_part(name, table) for name, table in {**_read_toml("parts"), **own}.items()}
+
+
+def _read_toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text("utf-8"))

@@ -18,6 +18,12 @@ memory = 8                                   # GiB
 memory = 8e9
 bandwidth = 68e9
 rates = { f16 = 10e12, i8 = 20e12 }
+
+[tool.mase.parts.half]                       # for `verilog --target half`
+luts = 40_000
+multipliers = 78
+memory_bits = 1_900_000
+clock = 75e6
 ```
 """
 
@@ -38,7 +44,7 @@ from mase_server.suggestions import suggest
 
 #: What a rule may be: the severity of its problems, or "off".
 RULES = ("off", "information", "warning", "error")
-_KEYS = ("exclude", "rules", "inputs", "limits", "devices")
+_KEYS = ("exclude", "rules", "inputs", "limits", "devices", "parts")
 _LIMITS = ("seconds", "memory")
 _DEFAULT = FolderSettings()
 
@@ -51,8 +57,8 @@ class ProjectError(Exception):
 class Project:
     """The table of one project, at its root. rules: code -> severity or "off".  inputs: as in `FolderSettings`.
 
-    exclude: patterns of paths relative to the root.  seconds, memory: limits of a trace; memory in bytes.  devices: as
-    in `devices.toml`.
+    exclude: patterns of paths relative to the root.  seconds, memory: limits of a trace; memory in bytes.
+    devices, parts: as in `devices.toml` and `parts.toml`.
     """
 
     root: str = ""
@@ -62,6 +68,7 @@ class Project:
     seconds: float | None = None
     memory: int | None = None
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def excludes(self, file: str) -> bool:
         """Is a file, or a folder that it is in, left out?"""
@@ -125,10 +132,12 @@ def _make_project(root: str, table: Any) -> Project:
     inputs = _read_table("inputs", table.get("inputs", {}))
     texts = {name: _read_texts(f"inputs.{name}", value) for name, value in inputs.items()}
     memory = int(limits["memory"] * (1 << 30)) if "memory" in limits else None
-    devices = _read_table("devices", table.get("devices", {}))
-    tables = {name: _read_table(f"devices.{name}", value) for name, value in devices.items()}
+    devices, parts = (
+        {name: _read_table(f"{kind}.{name}", value) for name, value in _read_table(kind, table.get(kind, {})).items()}
+        for kind in ("devices", "parts")
+    )
     exclude = _read_texts("exclude", table.get("exclude", []))
-    return Project(root, rules, exclude, texts, limits.get("seconds"), memory, tables)
+    return Project(root, rules, exclude, texts, limits.get("seconds"), memory, devices, parts)
 
 
 def _read_table(name: str, value: Any, known: Iterable[str] = ()) -> dict[str, Any]:

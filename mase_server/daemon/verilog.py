@@ -14,18 +14,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mase_server.building import Build
+from mase_server.building import Build, Part
 from mase_server.daemon.changes import Callee, Host, ask_child, gone_text
 from mase_server.daemon.channel import OnEvent, WorkerGone
+from mase_server.daemon.devices import list_parts
 from mase_server.daemon.emissions import PASS_FAILED, Emission, Memory
 from mase_server.daemon.graph_snapshot import GraphSnapshot
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.pipelines import PassError, Steps
+from mase_server.daemon.project import ProjectError, read_project
 from mase_server.daemon.slots import end_tasks
 from mase_server.daemon.supervisor import Limits, TraceWorker
 from mase_server.protocol import answers
 from mase_server.protocol.records import Params
 from mase_server.protocol.wire import Message
+from mase_server.suggestions import suggest
 
 #: How often an emission is started anew because the file was saved meanwhile.
 _TRIES = 5
@@ -319,7 +322,20 @@ class Verilog:
         followed, default = self._followed.get((path, title)), self._get_default_build(path)
         if given is None:
             return default if followed is None else followed.newest.build
-        return Build.from_wire(default.to_wire() | dict(given))
+        asked = {**default.to_wire(), **given}
+        if "target" in given:
+            asked["part"] = None if not given["target"] else self._find_part(path, str(given["target"])).to_wire()
+        return Build.from_wire(asked)
+
+    def _find_part(self, path: str, name: str) -> Part:
+        """A part of the table or of the file's project; ValueError if there is none."""
+        try:
+            parts = list_parts(read_project(self._host.folder_of(path)).parts)
+        except ProjectError as error:
+            raise ValueError(str(error)) from error
+        if name not in parts:
+            raise ValueError(f"there is no part {name!r}{suggest(name, parts, 'there are')}")
+        return parts[name]
 
 
 def _list_step_texts(steps: Steps) -> tuple[str, ...]:

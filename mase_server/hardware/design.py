@@ -63,7 +63,7 @@ class Dots:
         return self.vectors * -(-self.length // par_in) * -(-self.results // par_out)
 
     def fold(self, par_in: int, par_out: int) -> Fold:
-        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with the engine, if any is."""
+        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with it, if any is."""
         cycles, given = self.cycles(par_in, par_out), self.vectors * self.results
         lanes_in = _fewest_lanes(gcd(self.lanes, par_in), self.feed, cycles)
         lanes_out = _fewest_lanes(gcd(self.results, par_out), given, cycles)

@@ -151,14 +151,14 @@ def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
 
 def _dots_of(design: Design, name: str) -> Dots | None:
     operation = design.operations[name]
-    found = KINDS[operation.kind].dots
-    return None if found is None else found(design, operation)
+    dots = KINDS[operation.kind].dots
+    return None if dots is None else dots(design, operation)
 
 
 def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | None:
     """The folding with the shortest interval within a budget if neighbours may share multipliers; None if there is
     none."""
-    dots = {name: found for name in ways if (found := _dots_of(design, name)) is not None}
+    dots = {name: each for name in ways if (each := _dots_of(design, name)) is not None}
     if not dots:
         return None
     sharing = _Sharing(dots, ways, budget)

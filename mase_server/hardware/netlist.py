@@ -105,7 +105,7 @@ class Builder:
         index, widths, lanes = engine.operations.index(operation.name), self._engine_widths(engine), engine.par_in
         parameters |= {"ENGINE_PARALLELISM_DIM_0": lanes, "ENGINE_PARALLELISM_DIM_1": engine.par_out, **widths}
         data, weight = lanes * widths["ENGINE_DATA_WIDTH"], lanes * engine.par_out * widths["ENGINE_WEIGHT_WIDTH"]
-        slices = {wire: f"[{index}]" for wire in ("request", "last", "grant")} | {
+        slices = dict.fromkeys(("request", "last", "grant"), f"[{index}]") | {
             "data": f"[{index * data}+:{data}]",
             "weight": f"[{index * weight}+:{weight}]",
             "total": "",

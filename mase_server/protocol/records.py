@@ -434,6 +434,19 @@ class RunCosts(TypedDict):
     modules: list[str]
 
 
+class PartRecord(TypedDict):
+    """A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it.  clock: cycles a second."""
+
+    name: str
+    title: str
+    luts: int
+    multipliers: int
+    memory_bits: int
+    bandwidth: float
+    clock: float
+    source: str
+
+
 class BuildRecord(TypedDict):
     """How hardware is made."""
 
@@ -444,6 +457,8 @@ class BuildRecord(TypedDict):
     scope: str
     max_multipliers: int
     max_memory_bits: int
+    target: str
+    part: PartRecord | None
 
 
 class Accuracy(TypedDict, total=False):
@@ -468,7 +483,10 @@ class Estimate(TypedDict, total=False):
 
 
 class Totals(TypedDict, total=False):
-    """The resources of a whole design. {}: there is no hardware as it was asked for."""
+    """The resources of a whole design. {}: there is no hardware as it was asked for.
+
+    clock, samples: cycles and samples a second, estimated for the target; missing without one.
+    """
 
     multipliers: int
     luts: int
@@ -476,6 +494,8 @@ class Totals(TypedDict, total=False):
     interval: int
     latency: int
     bottlenecks: list[str]
+    clock: float
+    samples: float
 
 
 class Operation(TypedDict):

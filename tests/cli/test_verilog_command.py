@@ -190,7 +190,7 @@ def test_a_part_without_hardware_is_named_and_status_two(mase, net):
 
 
 def test_what_is_too_big_is_refused_with_what_would_do(mase, net):
-    done = mase("verilog", net, "--multipliers", 1, cwd=net.parent)
+    done = mase("verilog", net, "--interval", 1, "--multipliers", 1, cwd=net.parent)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "information[verilog-refused]" in done.stderr
@@ -230,6 +230,21 @@ def test_one_layer_can_be_built_alone(mase, net):
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {each["scope"] for each in told["operations"] if each["kind"] != "input"} == {"b"}
+
+
+def test_a_part_of_the_project_is_built_for(mase, net):
+    """Its only multiplier is shared by both layers."""
+    (net.parent / "pyproject.toml").write_text(
+        "[tool.mase.parts.board]\nluts = 9000\nmultipliers = 1\nmemory_bits = 1e6\nclock = 50e6\n"
+    )
+    done = mase("verilog", net, "--target", "board")
+    assert done.returncode == 0, done.stderr
+    assert "fixed_engine #(" in done.stdout
+    cycles = int(re.search(r"a sample every (\d+) cycles", done.stderr)[1])
+    assert f"estimate on board: 50 MHz, {50e6 / cycles:,.0f} samples a second" in done.stderr
+    unknown = mase("verilog", net, "--target", "boar")
+    assert unknown.returncode == 2
+    assert "there is no part 'boar'; did you mean 'board'?" in unknown.stderr
 
 
 def test_a_pass_that_fails_leaves_no_hardware_and_is_status_one(mase, net, tmp_path):

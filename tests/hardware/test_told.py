@@ -1,13 +1,14 @@
 """What is told of a model's hardware: the agreed keys, where everything stands, and what is too large."""
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from mase_server import MaseGraph, passes
-from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build
+from mase_server.building import EMISSION_KEYS, ESTIMATE_KEYS, OPERATION_KEYS, TOTAL_KEYS, Build, Part
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import memories
 from mase_server.hardware.composed import RULES
@@ -43,7 +44,7 @@ def by_name(found):
 def test_the_keys_are_those_that_were_agreed(tmp_path):
     for found in (told(), told(tmp_path), told(max_memory_bits=1)):
         assert set(found) == set(EMISSION_KEYS)
-        assert set(found["totals"]) == set(TOTAL_KEYS)
+        assert {*found["totals"], "clock", "samples"} == set(TOTAL_KEYS)
         for operation in found["operations"]:
             assert set(operation) == set(OPERATION_KEYS)
             assert set(operation["estimate"]) == set(ESTIMATE_KEYS)
@@ -214,11 +215,10 @@ def test_what_is_too_large_is_refused_with_its_estimate(tmp_path, asked, words):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"multipliers": 1}, "1 multipliers are too few: the 2 layers need 2 at least"),
         ({"interval": 1}, "an interval of 1 is too short for it"),
-        ({"interval": 300, "multipliers": 2}, "an interval of 300 cycles takes .* multipliers, 2 are allowed"),
+        ({"interval": 100, "multipliers": 2}, "an interval of 100 cycles takes .* multipliers, 2 are allowed"),
     ],
-    ids=["budget", "interval", "both"],
+    ids=["interval", "both"],
 )
 def test_what_cannot_be_folded_as_asked_is_refused_without_an_estimate(asked, words):
     """No folding keeps to it, so there is no such hardware to estimate."""
@@ -228,9 +228,45 @@ def test_what_cannot_be_folded_as_asked_is_refused_without_an_estimate(asked, wo
     assert all(each["estimate"] == {} for each in found["operations"])
 
 
+class Normed(Model):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+def test_multipliers_that_no_layer_can_share_are_missing():
+    """Those of a norm."""
+    found = told(model=Normed(), multipliers=2)
+    assert "2 multipliers are too few: the 3 layers need 4 at least" in found["refusal"]
+
+
+SMALL = Part("small", "A small part", luts=1_400, multipliers=40, memory_bits=40_000, bandwidth=1e9, clock=50e6)
+
+
+def test_the_fastest_design_that_fits_a_part_is_chosen():
+    found = told(target="small", part=SMALL)
+    assert not found["refusal"]
+    assert all(found["totals"][key] <= getattr(SMALL, key) for key in ("luts", "multipliers", "memory_bits"))
+    assert found["totals"]["samples"] == 50e6 / found["totals"]["interval"]
+    # With all of the multipliers it would not fit, and without a part every layer has only one.
+    assert told(multipliers=40)["totals"]["luts"] > SMALL.luts
+    assert found["totals"]["interval"] < told()["totals"]["interval"]
+
+
+def test_weights_that_a_part_has_no_memory_for_are_told_before_anything_is_emitted(tmp_path):
+    part = replace(SMALL, memory_bits=1_000)
+    found = told(tmp_path / "none", target="small", part=part)
+    assert re.match(r"3.2 kbit of weights; small has 1.0 kbit: they would have to be streamed", found["refusal"])
+    assert (found["text"], found["files"]) == ("", [])
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize(
     "asked",
-    [{"max_memory_bits": 4000}, {"max_multipliers": 3, "multipliers": 60}, {"multipliers": 1}, {"interval": 3},
+    [{"max_memory_bits": 4000}, {"max_multipliers": 3, "multipliers": 60}, {"interval": 3},
      {"max_memory_bits": 1}],
     ids=str,
 )  # fmt: skip

@@ -23,8 +23,8 @@ class Case:
     """A component with its parameters, the beats of its ports, and the contents of its memories.
 
     memories: the parameter that names the file -> its words (width in bits, words).
-    body: what to instantiate in place of the component alone; `{port}`, `{port_valid}`, `{port_ready}` are its wires, `{number}` is in
-    the names of its memories.
+    body: what to instantiate in place of the component alone; `{port}`, `{port_valid}`, `{port_ready}` are its wires,
+    `{number}` is in the names of its memories.
     uses: the components that the body instantiates.
     """
 

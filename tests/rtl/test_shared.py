@@ -83,8 +83,8 @@ def shared(number, lanes, layers, choice):
         )
         memories |= {f"{name}_{index}": held for name, held in words.items()}
         files = {name: f'"case_{{number}}_{name.lower()}_{index}.mem"' for name in words}
-        text = _LAYER.format(module=module, index=index, parameters=_written({**parameters, **engine, **files}), **sizes)
-        body += text
+        written = _written({**parameters, **engine, **files})
+        body += _LAYER.format(module=module, index=index, parameters=written, **sizes)
     uses = ("fixed_engine", "shared_linear", "shared_conv2d")
     return Case("fixed_engine", {**own, **parameters}, ins, outs, memories, body, uses)
 

@@ -48,13 +48,14 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         for name in design.operations
     }
     whole = added(costs.values())
+    cycles = {name: each["cycles"] for name, each in operations.items()}
     totals: Totals = {
         "multipliers": whole["multipliers"],
         "luts": whole["luts"],
         "memory_bits": whole["memory_bits"],
         "interval": round(interval),
         "latency": latency,
-        "bottlenecks": _find_bottlenecks({name: each["cycles"] for name, each in operations.items()} | folding.busy),
+        "bottlenecks": _find_bottlenecks({**cycles, **folding.busy}),
     }
     return Estimates(operations, totals)
 
@@ -92,7 +93,8 @@ def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running |
     many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
     beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
     beats += sum(folding.folds[name].cycles // each.par_out for each in folding.engines for name in each.operations)
-    if beats > (_MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS) or any(instance.module not in TIMINGS for instance in made.instances):
+    most = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS
+    if beats > most or any(instance.module not in TIMINGS for instance in made.instances):
         return None, folding.interval, estimate_latency(design, folding, made)
     beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
     outputs = [design.operations[name].out.size for name in design.outputs]

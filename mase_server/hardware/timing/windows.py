@@ -169,7 +169,7 @@ def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) ->
 
 
 def vectors_of_windows(link: Link, out: Link, ended: Times, images: Images, ratio: int) -> Process:
-    """Each window and group of channels as a vector of beats that are `ratio` times as wide; the last may have fewer."""
+    """Each window and group of channels as a vector of beats, each of up to `ratio` beats of the image."""
     origins, group = images.origins, images.beats // images.groups
     length, moved, wide = images.kernel[0] * images.kernel[1] * group, 0, 0
     for window in count():

@@ -52,7 +52,7 @@ from mase_server.passes.quantize.config import COMPUTES
 from mase_server.passes.quantize.transform import quantize_transform_pass
 from mase_server.passes.verilog.as_hardware import accuracy_of
 from mase_server.protocol.arguments import Step
-from mase_server.protocol.records import EmissionRecord, MissingHardware
+from mase_server.protocol.records import EmissionRecord, MissingHardware, Totals
 from mase_server.protocol.records import Operation as OperationRecord
 from mase_server.suggestions import suggest
 
@@ -170,11 +170,17 @@ class Plan:
     def of(cls, design: Design, asked: Asked) -> Plan:
         """The plan of a design and a request. A design that does not exist has no estimate."""
         folding, impossible = _fold_or_smallest(design, asked.build)
+        if asked.build.part and impossible is None:
+            folding = _fit_part(design, asked.build, folding)
         made = build_top(design, folding, asked.title, asked.weights)
         if impossible is not None:
             return cls(design, asked, made, Estimates({}, {}), impossible)
         figures = estimate(design, folding, made.made)
-        return cls(design, asked, made, figures, None, excess(asked.build, figures.totals, figures.operations))
+        too_much = excess(asked.build, figures.totals, figures.operations) or exceeds_part(asked.build, design, figures)
+        if part := asked.build.part:
+            rates: Totals = {"clock": part.clock, "samples": part.clock / max(figures.totals["interval"], 1)}
+            figures = replace(figures, totals=figures.totals | rates)
+        return cls(design, asked, made, figures, None, too_much)
 
     @property
     def emits(self) -> bool:
@@ -186,10 +192,62 @@ def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None
     """The folding, and the reason why the requested one is impossible; it is then the smallest."""
     if not design.outputs:
         return fold_design(design), "no part of it has hardware"
+    budget = build.multipliers
+    if build.part:
+        budget = min(budget or build.part.multipliers, build.part.multipliers)
     try:
-        return fold_design(design, interval=build.interval, multipliers=build.multipliers), None
+        return fold_design(design, interval=build.interval, multipliers=budget), None
     except FoldingError as error:
         return fold_design(design), str(error)
+
+
+def _fit_part(design: Design, build: Build, folding: Folding) -> Folding:
+    """The fastest folding that fits a part, of those with fewer and fewer multipliers; the given one if none does."""
+    found = folding
+    while build.interval is None and found.multipliers > 1:
+        if _lacks(build, added(resources(design, build_netlist(design, found)).values())) is None:
+            return found
+        try:
+            found = fold_design(design, multipliers=min(found.multipliers - 1, round(found.multipliers * _FEWER)))
+        except FoldingError:
+            break
+    return folding
+
+
+#: The share of its multipliers that a folding has after one that does not fit.
+_FEWER = 0.8
+
+
+def _lacks(build: Build, sizes: Mapping[str, int]) -> str | None:
+    """What a part lacks for hardware of this size: a key of the estimates; None for nothing."""
+    return next((key for key, _ in _OF_PART if sizes[key] > getattr(build.part, key)), None)
+
+
+_OF_PART = (("memory_bits", "bits of memory"), ("multipliers", "multipliers"), ("luts", "LUTs"))
+
+
+def exceeds_part(build: Build, design: Design, figures: Estimates) -> str | None:
+    """Why hardware does not fit the target; None if it does, or there is none."""
+    if build.part is None or (lacks := _lacks(build, _sizes(figures.totals))) is None:
+        return None
+    part = build.part
+    constants = (each for operation in design.operations.values() for each in operation.constants.values())
+    weights = sum(each.format.width * each.given.numel() for each in constants)
+    if lacks == "memory_bits" and weights > part.memory_bits:
+        return (
+            f"{_bits_text(weights)} of weights; {part.name} has {_bits_text(part.memory_bits)}: they would have to be "
+            "streamed from outside, which has no hardware yet"
+        )
+    has = getattr(part, lacks)
+    return f"it takes {_sizes(figures.totals)[lacks]:,} {dict(_OF_PART)[lacks]}, and {part.name} has {has:,}"
+
+
+def _sizes(totals: Totals) -> dict[str, int]:
+    return {"multipliers": totals["multipliers"], "luts": totals["luts"], "memory_bits": totals["memory_bits"]}
+
+
+def _bits_text(bits: int) -> str:
+    return f"{bits / (8 << 20):.1f} MiB" if bits > 1 << 19 else f"{bits / 1000:.1f} kbit"
 
 
 def _buildable(plan: Plan, places: Places) -> list[str]:
@@ -211,7 +269,9 @@ def _exists(design: Design, build: Build) -> bool:
         sizes = resources(design, build_netlist(design, folding))
     except OperationError:
         return False
-    return not design.unsupported and impossible is None and excess(build, added(sizes.values()), sizes) is None
+    whole = added(sizes.values())
+    fits = excess(build, whole, sizes) is None and (build.part is None or _lacks(build, whole) is None)
+    return not design.unsupported and impossible is None and fits
 
 
 def _emitted(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tell) -> Emitted | None:
@@ -248,13 +308,14 @@ def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionReco
         "operations": [_describe_operation_in_plan(plan, places, name) for name in design.operations],
         "unsupported": missing,
         "totals": plan.figures.totals,
-        "refusal": plan.impossible or (plan.excess and f"{plan.excess}. {_advice(scopes)}"),
+        "refusal": plan.impossible or (plan.excess and f"{plan.excess}. {_advice(plan, scopes)}"),
         "scopes": scopes,
     }
 
 
-def _advice(scopes: Sequence[str]) -> str:
-    return f"Raise the limit{', or build one layer or scope alone' if scopes else ''}"
+def _advice(plan: Plan, scopes: Sequence[str]) -> str:
+    remedy = "Take a larger part" if plan.asked.build.part else "Raise the limit"
+    return f"{remedy}{', or build one layer or scope alone' if scopes else ''}"
 
 
 def _describe_operation_in_plan(plan: Plan, places: Places, name: str) -> OperationRecord:
