@@ -106,8 +106,8 @@ class Build:
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Build:
         """The inverse of `to_wire`, with defaults for missing keys. ValueError for an unknown key or a bad value."""
-        known = sorted(each.name for each in fields(cls))
-        if unknown := sorted(set(data) - {*known}):
+        known = sorted(each.name for each in fields(cls) if each.name != "part")
+        if unknown := sorted(set(data) - {*known, "part"}):
             raise ValueError(f"a build has no {', '.join(unknown)}{suggest(unknown[0], known, 'it has')}")
         part = data.get("part")
         return replace(cls(), **{**data, "part": Part(**part) if isinstance(part, Mapping) else part})

@@ -266,6 +266,7 @@ ARGUMENTS = (
     Argument(
         "max_memory_bits", "integer", "the maximum number of memory bits; a larger design is only estimated", minimum=1
     ),
+    Argument("target", "text", "the part that it has to fit, e.g. ecp5-85k; empty for any"),
     Argument("scope", "text", "the path of a module or the name of a node to build alone; empty for the whole model"),
 )
 
@@ -321,7 +322,9 @@ def declare_build_form(known: Mapping[str, Any]) -> BuildForm:
 
 def build_of_model(known: Mapping[str, Any]) -> BuildValues:
     """The build of a model as in `mase/verilog`: the remembered one, else that of the settings."""
-    return dict(known.get("build") or known.get("default") or {})
+    build = known.get("build") or known.get("default") or {}
+    # The server finds the part by its name.
+    return {name: value for name, value in build.items() if name != "part"}
 
 
 def check_build_values(given: Mapping[str, Any]) -> BuildValues:

@@ -836,6 +836,8 @@ export interface BuildRecord {
   scope: string;
   max_multipliers: number;
   max_memory_bits: number;
+  target: string;
+  part: PartRecord | null;
 }
 
 /** The accuracy that hardware loses. {}: nothing is emitted. */
@@ -877,7 +879,7 @@ export interface MissingHardware {
   nodes: string[];
 }
 
-/** The resources of a whole design. {}: there is no hardware as it was asked for. */
+/** The resources of a whole design. {}: there is no hardware as it was asked for. clock, samples: cycles and samples a second, estimated for the target; missing without one. */
 export interface Totals {
   multipliers?: number;
   luts?: number;
@@ -885,6 +887,8 @@ export interface Totals {
   interval?: number;
   latency?: number;
   bottlenecks?: string[];
+  clock?: number;
+  samples?: number;
 }
 
 /** The first integer that a simulation gave wrong, see `simulation.simulating.Mismatch`. */
@@ -958,6 +962,8 @@ export interface Build {
   scope: string;
   max_multipliers: number;
   max_memory_bits: number;
+  target: string;
+  part: PartRecord | null;
 }
 
 /** Hardware of a model without its text. */
@@ -1432,6 +1438,18 @@ export interface Timing {
 export interface Position {
   line: number;
   character: number;
+}
+
+/** A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it. clock: cycles a second. */
+export interface PartRecord {
+  name: string;
+  title: string;
+  luts: number;
+  multipliers: number;
+  memory_bits: number;
+  bandwidth: number;
+  clock: number;
+  source: string;
 }
 
 /** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. */
