@@ -62,6 +62,9 @@ module sliding_window #(
   // How far a read moves at the end of a pixel's group, and of a window's row.
   localparam int ToPixel = DILATION_WIDTH * Beats - Group + 1;
   localparam int ToLine = (DILATION_HEIGHT * Width - Wide + 1) * Beats - Group + 1;
+  // From the first to the last beat of a pass, and of a window.
+  localparam int Last = Span - Beats + Group - 1;
+  localparam int End = Last + (GROUPS - 1) * Group;
 
   localparam int PlaceWidth = $clog2(2 * Depth);  // a sum of two places, before it is brought back into the ring
   localparam int AddressWidth = (Depth > 1) ? $clog2(Depth) : 1;
@@ -72,9 +75,13 @@ module sliding_window #(
   endfunction
 
   logic [Beat-1:0] memory[Depth];
-  logic [PlaceWidth-1:0] write_at, read_at, origin, base, offset, base_offset;
+  logic [PlaceWidth-1:0] write_at, read_at, origin, base;
   // Beats that arrived from the origin on; below zero where the origin is past what has arrived.
   logic signed [HeldWidth-1:0] held;
+  // Beats that arrived from the read on: the next read's comparison is made a cycle before, with and without a read in
+  // this one, because long paths begin with it.
+  logic signed [HeldWidth-1:0] left, left_after_read;
+  logic available;
 
   logic last_channel, last_column, last_line, last_count, last_group, last_window_column, last_window_row;
   logic ends_pass, ends_group, ends_window, push, read;
@@ -113,7 +120,14 @@ module sliding_window #(
 
   assign data_in_0_ready = held < $signed(HeldWidth'(Depth));
   assign push = data_in_0_valid && data_in_0_ready;
-  assign read = held > $signed(HeldWidth'(offset)) && (!data_out_0_valid || data_out_0_ready);
+  assign read = available && (!data_out_0_valid || data_out_0_ready);
+
+  always_comb begin
+    if (!ends_pass) left_after_read = left - $signed(HeldWidth'(read_step));
+    else if (!ends_group) left_after_read = left + $signed(HeldWidth'(Last));
+    else if (!ends_window) left_after_read = left + $signed(HeldWidth'(Last - Group));
+    else left_after_read = left + $signed(HeldWidth'(End)) - $signed(freed);
+  end
 
   always_ff @(posedge clk) begin
     if (rst) begin
@@ -121,32 +135,29 @@ module sliding_window #(
       read_at          <= '0;
       origin           <= '0;
       base             <= '0;
-      offset           <= '0;
-      base_offset      <= '0;
       held             <= '0;
+      left             <= '0;
+      available        <= 1'b0;
       data_out_0_valid <= 1'b0;
     end else begin
       if (push) write_at <= around(write_at + PlaceWidth'(1));
       held <= held + $signed(HeldWidth'(push)) - ((read && ends_window) ? $signed(freed) : '0);
+      left <= (read ? left_after_read : left) + $signed(HeldWidth'(push));
+      if (push) available <= read ? !left_after_read[HeldWidth-1] : !left[HeldWidth-1];
+      else available <= read ? left_after_read > $signed(HeldWidth'(0)) : left > $signed(HeldWidth'(0));
       if (read) begin
         data_out_0_valid <= 1'b1;
         if (ends_window) begin
           origin      <= origin_next;
           base        <= origin_next;
           read_at     <= origin_next;
-          base_offset <= '0;
-          offset      <= '0;
         end else if (ends_group) begin
           base        <= around(base + PlaceWidth'(Group));
           read_at     <= around(base + PlaceWidth'(Group));
-          base_offset <= base_offset + PlaceWidth'(Group);
-          offset      <= base_offset + PlaceWidth'(Group);
         end else if (ends_pass) begin
           read_at <= base;
-          offset  <= base_offset;
         end else begin
           read_at <= around(read_at + read_step);
-          offset  <= offset + read_step;
         end
       end else if (data_out_0_ready) begin
         data_out_0_valid <= 1'b0;
