@@ -119,6 +119,8 @@ ESTIMATE_MEANINGS = {
     "latency": "of the whole, cycles from the first beat of a sample to the last of its result; of an operation, to its"
     " own first beat",
     "bottlenecks": "of the whole, the names of the slowest operations",
+    "clock": "of the whole with `--target`, cycles a second",
+    "samples": "of the whole with `--target`, samples a second",
 }  # fmt: skip
 SYNTHESIS_KEYS = {
     "luts": "look-up tables of four inputs, with those in carries and small memories", "flip_flops": "registers",

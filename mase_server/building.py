@@ -110,7 +110,9 @@ class Build:
         if unknown := sorted(set(data) - {*known, "part"}):
             raise ValueError(f"a build has no {', '.join(unknown)}{suggest(unknown[0], known, 'it has')}")
         part = data.get("part")
-        return replace(cls(), **{**data, "part": Part(**part) if isinstance(part, Mapping) else part})
+        if part is not None and not (isinstance(part, Mapping) and {*part} == {each.name for each in fields(Part)}):
+            raise ValueError(f"part is {part!r}; it takes the figures of one")
+        return replace(cls(), **{**data, "part": part and Part(**part)})
 
 
 #: What is told of hardware: the value of the trace child's method "verilog", and of `mase/emitVerilog`.

@@ -16,7 +16,8 @@ from mase_server.simulation.simulating import Integers, write_npz
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "hardware.md").read_text("utf-8")
-SHELL, *BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```", PAGE.partition("## Beside the source")[0], re.M | re.S)
+BEFORE_EDITORS = re.sub(r"^```toml.*?^```", "", PAGE.partition("## Beside the source")[0], flags=re.M | re.S)
+SHELL, *BLOCKS = re.findall(r"^```(?:python)?\n(.*?)^```", BEFORE_EDITORS, re.M | re.S)
 
 
 def test_every_option_that_is_named_is_one_of_the_command():
