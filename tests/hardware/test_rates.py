@@ -97,7 +97,7 @@ def odd():
     return nn.Sequential(*layers[:-1])
 
 
-SHARED = [(odd, (17,), 1), (odd, (17,), 6), (LeNet, (1, 28, 28), 16), (Residual, (3, 12, 12), 40)]
+SHARED = [(odd, (17,), 1), (odd, (17,), 6), (LeNet, (1, 28, 28), 16), (Residual, (3, 12, 12), 48)]
 
 
 @VERILATOR
