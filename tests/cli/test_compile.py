@@ -13,10 +13,13 @@ import pytest
 
 #: A model for each kind of break, and one without. The line of each break is the one that ends with its number.
 SEEDED = """
+import copy
 import logging
+import operator
 
 import numpy
 import torch
+import torch._dynamo
 from torch import nn
 
 
@@ -89,7 +92,37 @@ class Nested(Base):
         return self.b([each for each in (h, h)][1])
 
 
-MODELS = [Whole, Item, Prints, Branches, Asks, Logs, Chooses, Nested]
+class Settings:
+    def __init__(self):
+        self.width, self.parts = 4, [1, 2]
+
+
+class Copies(Base):
+    def __init__(self):
+        super().__init__()
+        self.settings = Settings()
+
+    def forward(self, x):
+        settings = copy.deepcopy(self.settings)
+        settings.width = len(self.settings.parts)
+        return self.b(self.a(x)) * settings.width * operator.countOf([1, 2, 1], 1)
+
+
+class Declares(Base):
+    def forward(self, x):
+        h = self.a(x)
+        h = torch.sinc(h)  # break
+        return self.b(inside(h))
+
+
+def inside(h):
+    return (h * 2 + 1).relu()
+
+
+torch._dynamo.allow_in_graph(inside)
+torch._dynamo.disallow_in_graph(torch.sinc)
+
+MODELS = [Whole, Item, Prints, Branches, Asks, Logs, Chooses, Nested, Copies, Declares]
 
 if __name__ == "__main__":
     for kind in MODELS:

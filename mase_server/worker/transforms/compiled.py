@@ -147,6 +147,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad(), patch.dict(sys.modules, __main__=main):
         known = set(sys.modules)
         _construct_plainly()
+        _learn_again()
         made = VIEWS[ask.name](scene)
         if ask.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
@@ -155,11 +156,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
 
 
 def _construct_plainly() -> None:
-    """Have Dynamo and Python construct modules as if no construction had been recorded; no `__new__` can be removed.
-
-    Where the recorded forward used Dynamo, that learned the builtins while the recorder stood in for one.
-    """
-    from torch._dynamo import trace_rules
+    """Have Dynamo and Python construct modules as if no construction had been recorded; no `__new__` can be removed."""
     from torch._dynamo.variables.user_defined import UserDefinedClassVariable
 
     def construct(kind: type[nn.Module], *args: Any, **kwargs: Any) -> Any:
@@ -170,10 +167,25 @@ def _construct_plainly() -> None:
         getattr(variable.value, "__new__", None) is construct or is_standard(variable)
     )
     nn.Module.__new__ = staticmethod(construct)  # type: ignore[assignment]
+
+
+def _learn_again() -> None:
+    """Have Dynamo learn the functions of Python and torch, beside what it knows.
+
+    Where the recorded forward used it, it learned them while the recorder stood in for some. What it was told to allow,
+    to leave out or to trace in another way stays: nobody tells it again.
+    """
+    from torch._dynamo import trace_rules
+    from torch._dynamo.variables.builtin import BuiltinVariable
+
     for learned in vars(trace_rules).values():
-        if isinstance(learned, trace_rules.FunctionIdSet):
-            learned.function_ids = None
+        if isinstance(learned, trace_rules.FunctionIdSet) and learned.function_ids is not None:
+            learned.function_ids |= {*learned.lazy_initializer()} - trace_rules._polyfilled_function_ids()
+    rules = trace_rules.get_torch_obj_rule_map()
     trace_rules.clear_lru_cache()
+    again = trace_rules.get_torch_obj_rule_map()
+    again.update({**rules, **again})
+    BuiltinVariable._constant_fold_functions.cache_clear()
 
 
 def list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
