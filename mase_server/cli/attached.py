@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mase_server import __version__
 from mase_server.cli.reports import Report, drive_talk, request_report
@@ -23,10 +23,6 @@ PATIENCE = 1.0
 
 #: How often a file is read again if it is saved during the query.
 _TRIES = 3
-
-
-#: Maximum seconds for a compiler.
-_COMPILING = 600.0
 
 
 class Detached(Exception):
@@ -55,18 +51,6 @@ def stream_reports(files: Sequence[Path], everything: bool = False) -> Iterator[
                     yield file, found
         except Detached as error:
             print_note(f"{error}; traced without it")
-
-
-def list_compiled(client: Client, report: Report, view: str) -> Iterator[tuple[str, Any]]:
-    """What a compiler makes of each model of a report, by its title; Detached if it refuses."""
-    from mase_server.client.stream import RpcError
-
-    for one in report.models:
-        asked = {"path": report.path, "model": one["title"], "view": view}
-        try:
-            yield one["title"], client.call("mase/compiled", asked, timeout=_COMPILING)
-        except RpcError as error:
-            raise Detached(str(error)) from error
 
 
 def print_note(text: str) -> None:

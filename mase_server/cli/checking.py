@@ -226,7 +226,7 @@ class _Run:
                 say(f"{from_here(report.path)}: not compiled: {error}", error=True)
         if self.most and report.models:
             from mase_server.cli.costing import COSTS
-            from mase_server.cli.session import ask_each_model
+            from mase_server.cli.reports import ask_each_model
 
             given = {"device": _ANY_GPU, "train": self.train}
             try:

@@ -8,15 +8,22 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mase_server.cli.checking import read_revision
-from mase_server.cli.reports import Talk
-from mase_server.cli.session import Refused, Subject, ask_daemon, ask_each_model
-from mase_server.cli.steps import UsageError, complete_models, parse_steps
+from mase_server.cli.reports import Talk, ask_each_model
+from mase_server.cli.session import Refused, Subject, ask_daemon
+from mase_server.cli.steps import (
+    DaemonOption,
+    FileArgument,
+    InputOption,
+    ModelOption,
+    PythonOption,
+    UsageError,
+    parse_steps,
+)
 from mase_server.cli.terminal import Line, from_here, print_lines, say, say_json
 from mase_server.lsp.run_costs import describe_comparison
 from mase_server.lsp.wording import describe_fit, format_seconds, format_with_prefix
@@ -59,7 +66,7 @@ def parse_memory(text: str) -> int:
 
 
 def costs(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")],
+    file: FileArgument,
     device: Annotated[str, typer.Option(help="A device, such as H100; CPU is this machine, as measured.")] = "CPU",
     train: Annotated[
         str, typer.Option(metavar="OPTIMIZER", help="A step of training: sgd, adamw, ..., or auto for the file's own.")
@@ -82,12 +89,10 @@ def costs(
         ),
     ] = None,
     output: Annotated[Format, typer.Option("--format", help="For people, or programs.")] = Format.TABLE,
-    model: Annotated[
-        str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)
-    ] = None,
-    inputs: Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")] = None,
-    python: Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")] = None,
-    daemon: Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")] = True,
+    model: ModelOption = None,
+    inputs: InputOption = None,
+    python: PythonOption = None,
+    daemon: DaemonOption = True,
 ) -> None:
     """Tell what a model needs on a device: its peak memory and who holds it, the time, and the sizes that fit.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from difflib import unified_diff
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -15,23 +18,28 @@ from typing import Annotated, Any
 import typer
 
 from mase_server.cli.check_text import fix_lines
-from mase_server.cli.checking import Sources
-from mase_server.cli.reports import Talk
-from mase_server.cli.session import Subject, ask_daemon, ask_each_model
+from mase_server.cli.checking import Sources, read_revision
+from mase_server.cli.reports import Talk, ask_each_model
+from mase_server.cli.session import Subject, ask_daemon, ask_own_daemon, daemon_for
 from mase_server.cli.showing import value_map
-from mase_server.cli.steps import complete_models
+from mase_server.cli.steps import (
+    DaemonOption,
+    FileArgument,
+    InputOption,
+    ModelOption,
+    PythonOption,
+    UsageError,
+    parse_steps,
+    resolve_steps,
+)
 from mase_server.cli.terminal import Line, from_here, print_lines, say, say_json
+from mase_server.daemon.status import Listener
 from mase_server.lsp.labels import has_tensor, label_values
 from mase_server.lsp.wording import format_count, format_with_prefix, lens_text
 from mase_server.protocol.answers import Compiled
+from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import Answer, Params
 from mase_server.visible import align_table_columns, reveal
-
-_File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
-_Model = Annotated[str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)]
-_Inputs = Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")]
-_Python = Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")]
-_Daemon = Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")]
 
 
 class Output(StrEnum):
@@ -58,15 +66,15 @@ class Colours(StrEnum):
 
 
 def graph(
-    file: _File,
+    file: FileArgument,
     output: Annotated[
         Output, typer.Option("--format", help="A table by modules, JSON, Graphviz, or Mermaid.")
     ] = Output.TEXT,
-    model: _Model = None,
+    model: ModelOption = None,
     scope: Annotated[str | None, typer.Option(help="One module with everything below it, by its path.")] = None,
-    inputs: _Inputs = None,
-    python: _Python = None,
-    daemon: _Daemon = True,
+    inputs: InputOption = None,
+    python: PythonOption = None,
+    daemon: DaemonOption = True,
 ) -> None:
     """Show the graph of a model: its operators by modules, with shapes, where they come from, and costs.
 
@@ -95,16 +103,16 @@ def graph(
 
 
 def draw(
-    file: _File,
+    file: FileArgument,
     target: Annotated[Path, typer.Option("-o", "--output", help="The SVG file; - is standard output.")],
-    model: _Model = None,
+    model: ModelOption = None,
     colours: Annotated[Colours, typer.Option(help="Colours by family of operators, or number format.")] = (
         Colours.FAMILY
     ),
     original: Annotated[bool, typer.Option("--original", help="Leave out the passes of a running daemon.")] = False,
-    inputs: _Inputs = None,
-    python: _Python = None,
-    daemon: _Daemon = True,
+    inputs: InputOption = None,
+    python: PythonOption = None,
+    daemon: DaemonOption = True,
 ) -> None:
     """Draw the graph of a model as SVG: nested by modules, shapes on the edges; modules fold by a click.
 
@@ -146,13 +154,21 @@ class View(StrEnum):
 
 
 def compile_model(
-    file: _File,
+    file: FileArgument,
     view: Annotated[View, typer.Option(help="Where torch.compile breaks, its graphs, code or exports.")] = View.BREAKS,
+    compare: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WITH",
+            help="Tell the difference to another view, fx for the model as it is called, a revision of git, inputs "
+            "('x: f32[8,4]'), or passes ('quantize default=fixed(8,4)').",
+        ),
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="Text, or a JSON object.")] = Format.TEXT,
-    model: _Model = None,
-    inputs: _Inputs = None,
-    python: _Python = None,
-    daemon: _Daemon = True,
+    model: ModelOption = None,
+    inputs: InputOption = None,
+    python: PythonOption = None,
+    daemon: DaemonOption = True,
 ) -> None:
     """Show what PyTorch's compilers make of a model: graph breaks, graphs, Inductor's code, the exported program.
 
@@ -167,13 +183,26 @@ def compile_model(
 
         mase-server compile net.py --format json | jq '.models[].breaks'
 
+        mase-server compile net.py --view inductor --compare HEAD
+
     Exit status: 0 shown, 1 it cannot be shown, or not exported; 2 wrong usage.
     """
     from mase_server.cli.session import Subject
 
     with _told():
         subject = Subject(file, tuple(inputs or ()), python, daemon)
+        if compare is not None and view is View.BREAKS:
+            view = View.DYNAMO
         found = ask_daemon(subject, lambda path: request_compiled(path, model, view))
+        other = None if compare is None else _compile_other(subject, model, view, compare)
+    if other is not None:
+        own = _Side(view.value, found)
+        differences = _list_differences(other, own) if other.earlier else _list_differences(own, other)
+        if output is Format.JSON:
+            say_json({"models": [{"model": title, "difference": text} for title, text in differences]})
+        else:
+            print_lines(Line(((text or f"{title} is the same in both", ""),)) for title, text in differences)
+        raise typer.Exit(0)
     if output is Format.JSON:
         say_json({"models": [{"model": title, **told} for title, told in found]})
     else:
@@ -187,6 +216,51 @@ def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tupl
     """The model of a title, else all models of the file."""
     shown = View.DYNAMO if view is View.BREAKS else view
     return ask_each_model("mase/compiled", path, model, {"view": shown.value})
+
+
+def _compile_other(subject: Subject, model: str | None, view: View, compare: str) -> _Side:
+    """What is compared with; Refused, BadParameter."""
+    if compare == "fx":
+        talk = partial(ask_each_model, "mase/transformed", model=model, given={"original": True})
+        return _Side(compare, ask_daemon(subject, talk), earlier=True)
+    if compare in list(View):
+        return _Side(compare, ask_daemon(subject, lambda path: request_compiled(path, model, View(compare))))
+    if re.match(r"\w+\s*:", compare):
+        other = replace(subject, inputs=tuple(compare.split(";")))
+    elif (text := read_revision(subject.file, compare)) is not None:
+        other = replace(subject, text=text)
+    else:
+        return _Side(compare, asyncio.run(_compile_with_passes(subject, model, view, compare)))
+    found = ask_daemon(other, lambda path: request_compiled(path, model, view))
+    return _Side(compare, found, earlier=other.text is not None)
+
+
+async def _compile_with_passes(subject: Subject, model: str | None, view: View, passes: str) -> list[tuple[str, Any]]:
+    async with daemon_for(subject.wanted, Listener()) as daemon:
+        await daemon.wait(subject.path)
+        try:
+            steps = resolve_steps(parse_steps(shlex.split(passes)), await daemon.passes.refresh(subject.path))
+        except UsageError as error:
+            why = f"{passes!r} is no view, inputs or revision that git knows, and as passes: {error}"
+            raise typer.BadParameter(why, param_hint="--compare") from error
+        return await ask_own_daemon(daemon, _apply_and_compile(subject.path, model, view, steps))
+
+
+def _apply_and_compile(path: str, model: str | None, view: View, steps: Sequence[Step]) -> Talk[list[tuple[str, Any]]]:
+    for step in steps:
+        given = {"pass": step.name, "arguments": dict(step.arguments)}
+        yield from ask_each_model("mase/applyPass", path, model, given)
+    return (yield from ask_each_model("mase/compiled", path, model, {"view": view.value, "passes": True}))
+
+
+def _list_differences(before: _Side, after: _Side) -> list[tuple[str, str]]:
+    """The title of each model of both, and the difference of its texts, as `diff -u` tells it."""
+    texts = [{title: told["text"].split("\n") for title, told in side.models} for side in (before, after)]
+    return [
+        (title, "\n".join(unified_diff(text, texts[1][title], before.name, after.name, lineterm="")))
+        for title, text in texts[0].items()
+        if title in texts[1]
+    ]
 
 
 def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
@@ -208,6 +282,15 @@ def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
         yield Line(((f"{where}{again['function']} is compiled again: {again['reason']}", ""),))
     if view is not View.BREAKS:
         yield Line((("\n" + told["text"], ""),))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One of two that are compared. models: title, and an answer with a text.  earlier: was it before the other?"""
+
+    name: str
+    models: Sequence[tuple[str, Any]]
+    earlier: bool = False
 
 
 class _told:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from mase_server import notebooks
+from mase_server.cli.terminal import from_here
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.protocol.answers import ModelFacts, Traced
@@ -148,6 +149,18 @@ class Report:
 T = TypeVar("T")
 #: A sequence of queries: yields a method and its parameters, receives the answer, and returns the final result.
 Talk = Generator[tuple[str, Params], Any, T]
+
+
+def ask_each_model(method: str, path: str, model: str | None, given: Params) -> Talk[list[tuple[str, Any]]]:
+    """The title and the answer of the model of a title, else of all models of the file; ValueError if it has none."""
+    answer = yield "mase/models", {"path": path}
+    titles = [each["title"] for each in answer["models"]] if model is None else [model]
+    if not titles:
+        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
+    found = []
+    for title in titles:
+        found.append((title, (yield method, {"path": path, "model": title, **given})))
+    return found
 
 
 def drive_talk(talk: Talk[T], call: Callable[[str, Params], Any]) -> T:

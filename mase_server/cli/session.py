@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, print_note
 from mase_server.cli.reports import Report, T, Talk, drive_talk, move_problem_to_file, request_report, source_of
-from mase_server.cli.terminal import from_here
 from mase_server.daemon.api import API, Api
 from mase_server.daemon.daemon import Daemon
 from mase_server.daemon.environment import project_of as project_of
@@ -185,8 +184,8 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The file of a query. inputs, python, model, set: given for this command only, so that no running daemon can
-    answer; model is the class to trace."""
+    """The file of a query. inputs, python, model, set, text: given for this command only, so that no running daemon can
+    answer; model is the class to trace, text is traced in place of the file."""
 
     file: Path
     inputs: tuple[str, ...] = ()
@@ -194,16 +193,23 @@ class Subject:
     daemon: bool = True
     model: str | None = None
     set: str | None = None
+    text: bytes | None = None
 
     @property
     def path(self) -> str:
         """The absolute path of the file."""
         return canonical_path(self.file)
 
+    @property
+    def wanted(self) -> Wanted:
+        """What a daemon of this process traces."""
+        texts = {} if self.text is None else {self.file: self.text}
+        return Wanted((self.file,), self.model, self.inputs, self.python, self.set, texts)
+
 
 def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = lambda text: None) -> T:
     """The result of a sequence of queries about the file, once it is traced; Refused. tell: receives the progress."""
-    own = subject.python, subject.model, subject.set, *subject.inputs
+    own = subject.python, subject.model, subject.set, subject.text, *subject.inputs
     if subject.daemon and all(each is None for each in own):
         registration = daemon_of(subject.file)
         try:
@@ -212,18 +218,6 @@ def ask_daemon(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell = la
         except Detached as error:
             print_note(f"{error}; traced without it")
     return asyncio.run(_trace_and_ask(subject, talk, tell))
-
-
-def ask_each_model(method: str, path: str, model: str | None, given: Params) -> Talk[list[tuple[str, Any]]]:
-    """The title and the answer of the model of a title, else of all models of the file; ValueError if it has none."""
-    answer = yield "mase/models", {"path": path}
-    titles = [each["title"] for each in answer["models"]] if model is None else [model]
-    if not titles:
-        raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
-    found = []
-    for title in titles:
-        found.append((title, (yield method, {"path": path, "model": title, **given})))
-    return found
 
 
 def _ask_running_daemon(registration: Registration, subject: Subject, talk: Callable[[str], Talk[T]]) -> T:
@@ -245,8 +239,7 @@ def _call_with_timeout(client: Client, method: str, params: Params) -> Answer:
 async def _trace_and_ask(subject: Subject, talk: Callable[[str], Talk[T]], tell: Tell) -> T:
     from mase_server.cli.applying import Reporter
 
-    wanted = Wanted((subject.file,), subject.model, subject.inputs, subject.python, subject.set)
-    async with daemon_for(wanted, Reporter(tell)) as daemon:
+    async with daemon_for(subject.wanted, Reporter(tell)) as daemon:
         await daemon.wait(subject.path)
         return await ask_own_daemon(daemon, talk(subject.path))
 

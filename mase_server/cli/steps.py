@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -103,6 +103,16 @@ def complete_models(context: typer.Context, incomplete: str) -> list[str]:
     for file in (*files, *words):
         found |= dict.fromkeys(_read_class_names(Path(file)))
     return [name for name in found if name.startswith(incomplete)]
+
+
+#: The file of a query and how it is traced, as parameters of commands.
+FileArgument = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A model file.")]
+ModelOption = Annotated[
+    str | None, typer.Option(help="The model, if the file has several.", autocompletion=complete_models)
+]
+InputOption = Annotated[list[str] | None, typer.Option("--input", help="An input, e.g. 'x: f32[1,3,224,224]'.")]
+PythonOption = Annotated[str | None, typer.Option(help="The interpreter that the model runs in.")]
+DaemonOption = Annotated[bool, typer.Option("--daemon/--no-daemon", help="Query a running daemon.")]
 
 
 def _read_class_names(file: Path) -> list[str]:

@@ -382,14 +382,17 @@ class Daemon:
             return Trial(None, (Problem(path, 1, 0, 2, 0, "error", "untrusted", UNTRUSTED),))
         return await run_trial(self._services, tracked, options, text, then)
 
-    async def compile(self, path: str, title: str | None, view: str, further: bool) -> answers.Compiled:
-        """What a compiler makes of a model, without passes; kept for the same texts and inputs."""
+    async def compile(
+        self, path: str, title: str | None, view: str, further: bool, passes: bool = False
+    ) -> answers.Compiled:
+        """What a compiler makes of a model, with or without its passes; kept for the same texts and inputs."""
         title = self.passes.title(path, title)
         imported = list(VIEWS[view])
+        steps = self.passes.steps(path, title) if passes else ()
 
         async def ask() -> answers.Compiled:
             made: answers.Compiled = await self.passes.written(
-                "compiled", path, title, True, view, further=further,
+                "compiled", path, title, not steps, view, further=further,
                 on_event=lambda message: imported.extend(message.get("modules", ())),
             )  # fmt: skip
             self._services.pool.used(path, imported)
@@ -400,13 +403,13 @@ class Daemon:
             return await ask()
         record = repr(snapshot.payload["models"][snapshot.titles.index(title)])
         looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
-        key = (path, tracked.interpreter, snapshot.sha256, looked_at, record, view, further)
+        key = (path, tracked.interpreter, snapshot.sha256, looked_at, record, view, further, tuple(map(str, steps)))
         if key not in self._compiled:
             made = await ask()
             if self.store.snapshot(path) is not snapshot:
                 return made
             self._compiled = {**dict([*self._compiled.items()][1 - _MOST_COMPILED :]), key: made}
-        if view == "inductor" and self.kernels(snapshot, title) is not self._compiled[key]["kernels"]:
+        if view == "inductor" and not steps and self.kernels(snapshot, title) is not self._compiled[key]["kernels"]:
             self._kernels[path, title] = snapshot, self._compiled[key]["kernels"]
             self._services.listener.views_changed(frozenset({path}))
         return self._compiled[key]

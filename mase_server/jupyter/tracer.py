@@ -10,11 +10,13 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mase_server import __version__
-from mase_server.cli.attached import Detached, connect_daemon, daemon_of, list_compiled, open_file, report_now
+from mase_server.cli.attached import Detached, connect_daemon, daemon_of, open_file, report_now
+from mase_server.cli.reports import ask_each_model, drive_talk
 from mase_server.paths import canonical_path
 from mase_server.programs import own_server
 from mase_server.rpc.registry import VARIABLE, Registration
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Seconds that the kernel's own daemon may be silent; it has no substitute.
 _OWN_PATIENCE = 30.0
+#: Maximum seconds for a compiler.
+_COMPILING = 600.0
 
 
 class NotTraced(Exception):
@@ -89,8 +93,9 @@ class Tracer:
         with connect_daemon(registration, patience) as client:
             open_file(client, path, source)
             report = report_now(client, self._file, text=source.encode("utf-8", "surrogatepass"))
-            if self.view:
-                self.compiled = dict(list_compiled(client, report, self.view))
+            if self.view and report.models:
+                talk = ask_each_model("mase/compiled", path, None, {"view": self.view})
+                self.compiled = dict(drive_talk(talk, partial(client.call, timeout=_COMPILING)))
             client.call("mase/close", {"path": path})
             return report
 

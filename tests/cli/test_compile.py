@@ -749,3 +749,43 @@ def test_a_check_tells_breaks_as_notes_and_fails_on_them_where_it_is_asked_to(tm
     done = check("--fail-on", "breaks", "--fail-on", "export")
     assert (done.returncode, "graph-break" in done.stdout, "not-exported" in done.stdout) == (1, True, False)
     assert "graph-break" not in check().stdout
+
+
+def test_a_view_is_compared_with_another_a_revision_inputs_and_passes(tmp_path):
+    file = tmp_path / "net.py"
+    file.write_text(LOOKS_BACK)
+    for command in ("init -q", "add .", "-c user.name=a -c user.email=a@b.c commit -qm a"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    file.write_text(LOOKS_BACK.replace("h = self.emb(ids)", "h = self.emb(ids).sin()"))
+
+    def difference(compare, *options):
+        """The lines that are only before, and those that are only after."""
+        command = [sys.executable, "-m", "mase_server", "compile", file, "--no-daemon", "--compare", compare, *options]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        lines = done.stdout.split("\n")
+        return ["\n".join(line for line in lines[2:] if line[:1] == sign) for sign in "-+"], lines[:2]
+
+    (before, after), names = difference("HEAD", "--view", "aten")
+    assert names == ["--- HEAD", "+++ aten"]
+    assert "aten.sin" not in before
+    assert "aten.sin" in after
+    (before, after), names = difference("aten")
+    assert names == ["--- dynamo", "+++ aten"]
+    assert ".sin()" in before
+    assert "aten.sin" in after
+    (before, after), names = difference("fx", "--view", "inductor")
+    assert names == ["--- fx", "+++ inductor"]
+    assert "class Net(nn.Module)" in before
+    assert "cpp_fused" in after
+    (before, after), _ = difference("ids: i64[7, 3]", "--view", "dynamo")
+    assert "i64[7, 3]" in after
+    assert "i64[7, 3]" not in before
+    (before, after), _ = difference("quantize default=fixed(8,4)")
+    assert "fixed(8,4)" in after
+    assert "functional.py" not in after, "a rounding belongs to the line of its value"
+    command = [sys.executable, "-m", "mase_server", "compile", file, "--no-daemon", "--compare", "quantise_it"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    told = " ".join(done.stderr.replace("│", " ").split())
+    assert "'quantise_it' is no view, inputs or revision that git knows" in told

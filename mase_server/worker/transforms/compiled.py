@@ -40,13 +40,15 @@ from mase_server.tracing.importing.source import decode_source, read_source
 from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorSpec, inputs_at, outside_modes
 from mase_server.tracing.models.found import call_arguments
 from mase_server.tracing.models.real import SEED, Real
+from mase_server.tracing.recording.positions import resolve_mark
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 from mase_server.worker.proof import apply_edits
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.break_fixes import BreakScene, Candidate
 from mase_server.worker.transforms.forks import Send
-from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_namespaces
+from mase_server.worker.transforms.pipeline import Applied, Pipeline
+from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_namespaces, raise_stopped, run_steps
 
 #: How `torch.export` may take the sizes that vary, the best way first.
 _SIZES_OF_EXPORT = ("named sizes", "sizes that torch chooses", "fixed sizes")
@@ -120,16 +122,40 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A model with values, to compile. workspace: a folder.  further: run it at other sizes, and mend its breaks?"""
+    """A model with values, to compile. workspace: a folder.  further: run it at other sizes, and mend its breaks?
+
+    feed: the arguments and keyword arguments of the model for those of the file.  places: (file, line) of generated
+    code -> the frame that it stands for, as a stack trace tells it.  fixed: does it hold for the file's sizes alone?
+    """
 
     subject: Subject
     model: nn.Module
     workspace: str
     further: bool
+    feed: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], Mapping[str, Any]]]
+    places: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    fixed: bool = False
+
+    @classmethod
+    def of(cls, subject: Subject, ask: Ask, send: Send) -> Scene:
+        """The model as it is written, or the graph of its passes at the inputs of the file alone."""
+        model, workspace = subject.model, subject.live.request.folder
+        if ask.original:
+            return cls(subject, model, workspace, ask.further, partial(call_arguments, model))
+        applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
+        raise_stopped(applied.stopped)
+        graph, knowledge = applied.graph, applied.graph.knowledge
+        plain = fx.GraphModule(graph.model, graph.fx_graph)
+        plain.graph.set_codegen(fx.graph.CodeGen())  # the recorded graph's checks its sizes
+        plain.recompile()
+        places = _map_lines(applied, plain)
+        return cls(
+            subject, plain, workspace, False, lambda given: (tuple(knowledge.feed(given)), {}), places, fixed=True
+        )
 
 
 def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
-    """Send a `Compiled` of the model as it is written, without passes. name: the view.
+    """Send a `Compiled` of the model as it is written, or with its steps unless `original`. name: the view.
 
     On meta, only check whether there is enough memory for weights.
     """
@@ -138,7 +164,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         raise AskError(f"there is no view {ask.name!r}; there are {', '.join(VIEWS)}")
     if real is None:
         return answer_on_meta(subject, ask, send)
-    scene = Scene(subject, real.model, live.request.folder, ask.further)
+    scene = Scene.of(subject, ask, send)
     namespaces = list_namespaces(real.model)
     restore_plain_code(live.request.path, namespaces)
     main = ModuleType("__main__")  # where Dynamo looks for the globals of the file
@@ -149,7 +175,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         _construct_plainly()
         _learn_again()
         made = VIEWS[ask.name](scene)
-        if ask.further and ask.name == "dynamo":
+        if scene.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
         send({"event": "imported", "modules": list(list_libraries(sys.modules.keys() - known, scene.workspace))})
     return send({"value": made})
@@ -262,18 +288,57 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
         captured.graphs.append(graph)
         return graph.forward
 
+    def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        for node in graph.graph.nodes:
+            node.stack_trace = _place_frames(node.stack_trace or "", scene.places) or None
+        return graph.forward if captured.whole else backend(graph, inputs)
+
     backend = backend_of(keep)
     torch._dynamo.reset()
     with _listen(captured.logged):
-        compiled = torch._dynamo.optimize(
-            lambda graph, inputs: graph.forward if captured.whole else backend(graph, inputs)
-        )(scene.model)
+        compiled = torch._dynamo.optimize(compile_graph)(scene.model)
         for run in _list_runs(scene):
             captured.results.append(run(compiled))
             if trains and not captured.whole:
                 _run_backward(captured.results[-1])
             captured.whole = True
     return captured
+
+
+def _map_lines(applied: Applied, module: fx.GraphModule) -> dict[tuple[str, int], str]:
+    """The source of each line of a graph's code; that of what a pass inserted is its neighbour's."""
+    calls = applied.recording.run.calls
+    stacks = {node.name: calls[call].stack for call, node in applied.nodes().items()}
+    known: dict[fx.Node, str | None] = {}
+    for node in module.graph.nodes:
+        if stack := stacks.get(node.name):
+            place = resolve_mark(stack[0])
+            known[node] = f'File "{place.file}", line {place.line}, in {place.function.rpartition(".")[2]}'
+        else:
+            known[node] = next(filter(None, map(known.get, node.all_input_nodes)), None)
+    for node in reversed(module.graph.nodes):  # such as the rounding of a weight
+        known[node] = known[node] or next(filter(None, map(known.get, node.users)), None)
+    frames = [*known.values()]
+    code = module.forward.__code__
+    return {
+        (code.co_filename, code.co_firstlineno + line): frame
+        for line, index in module._lineno_map.items()
+        if index is not None and (frame := frames[index]) is not None
+    }
+
+
+def _place_frames(trace: str, places: Mapping[tuple[str, int], str]) -> str:
+    """A stack trace that ends with the source of the generated code, if it passes through some."""
+    for found in _FRAME.finditer(trace) if places else ():
+        if (frame := places.get((found["file"], int(found["line"])))) is not None:
+            return f"  {frame}\n    {linecache.getline(*_read_frame(frame)).strip()}\n"
+    return trace
+
+
+def _read_frame(frame: str) -> tuple[str, int]:
+    found = _FRAME.search(frame)
+    assert found is not None
+    return found["file"], int(found["line"])
 
 
 def _run_backward(results: Any) -> None:
@@ -288,7 +353,7 @@ def _list_runs(scene: Scene) -> Iterator[Callable[[Callable[..., Any]], Any]]:
     spec = scene.subject.traced.session.inputs
     for sizes in (None, *(_other_sizes(scene.subject) if scene.further else ())):
         given = copy.deepcopy(scene.subject.example.arguments) if sizes is None else inputs_at(spec, sizes, seed=SEED)
-        args, kwargs = call_arguments(scene.model, given)
+        args, kwargs = scene.feed(given)
 
         def run(call: Callable[..., Any], args: Any = args, kwargs: Any = kwargs) -> Any:
             torch.manual_seed(SEED)
@@ -782,7 +847,7 @@ def _find_export(scene: Scene) -> tuple[Any, list[str]]:
     """The first program that can be exported and equals the model, with what to tell of it; None, and why not."""
     problems: list[str] = []
     for strict, sizes in itertools.product(
-        (False, True), _SIZES_OF_EXPORT if _varying(scene.subject) else ("fixed sizes",)
+        (False, True), _SIZES_OF_EXPORT if _varying(scene.subject) and not scene.fixed else ("fixed sizes",)
     ):
         mode = f"exported with strict={strict}, {sizes}"
         try:
@@ -853,7 +918,7 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
         name: Rebuild.of(value).changed(torch.Tensor.contiguous) if holds_tensor(value) else value
         for name, value in scene.subject.example.arguments.items()
     }
-    args, kwargs = call_arguments(scene.model, own)
+    args, kwargs = scene.feed(own)
     shapes = None if sizes == "fixed sizes" else _list_dynamic_shapes(scene.subject, sizes)
     for attempt in range(_REFINEMENTS + 1):
         try:
@@ -871,9 +936,7 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
                 raise
     notes, run = _write_shapes(shapes), program.module()
     for other in (None, *(() if shapes is None else _other_sizes(scene.subject))):
-        args, kwargs = call_arguments(
-            scene.model, own if other is None else inputs_at(scene.subject.traced.session.inputs, other)
-        )
+        args, kwargs = scene.feed(own if other is None else inputs_at(scene.subject.traced.session.inputs, other))
         results = []
         for each in (run, scene.model):
             torch.manual_seed(SEED)
