@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -22,13 +23,14 @@ from mase_server.daemon.graph_snapshot import is_same_trace
 from mase_server.lsp import diagnostics, verilog
 from mase_server.lsp.assumptions import Offer
 from mase_server.lsp.calls import as_map, ask_person, call_api, model_of, models_of
-from mase_server.lsp.contents import file_name
+from mase_server.lsp.contents import Graph, file_name
 from mase_server.lsp.verilog import Counterpart
 from mase_server.lsp.wording import format_count, in_bytes
 from mase_server.visible import reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.graph_snapshot import GraphSnapshot
+    from mase_server.daemon.pipelines import Steps
     from mase_server.daemon.store import ModelView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
@@ -45,7 +47,11 @@ VIEWS = {
     "export": "Exported program",
     "onnx": "ONNX: of the exported program",
 }
-_URI = re.compile(rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})\.py")
+#: Other documents of a view: its text before the last change, and the model with its passes.
+BEFORE, PASSES = "before", "passes"
+_URI = re.compile(
+    rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})(?:\.(?P<variant>{BEFORE}|{PASSES}))?\.py"
+)
 _COMMENT = "# "
 #: Maximum number of remembered texts.
 _KEPT = 32
@@ -55,20 +61,23 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One document: a view of a model."""
+    """One document: a view of a model. variant: `BEFORE`, `PASSES`, or "" for the model as it is written."""
 
     path: str
     model: str
     view: str
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A compiled model. snapshot: the trace that it was made of.  mended: were fixes of its breaks looked for?"""
+    """A compiled model. snapshot: the trace that it was made of.  mended: were fixes of its breaks looked for?  steps:
+    of passes."""
 
     snapshot: GraphSnapshot
     told: Compiled
     mended: bool = False
+    steps: Steps = ()
 
 
 class Compilations:
@@ -79,6 +88,8 @@ class Compilations:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._made: dict[Sheet, Made] = {}
+        #: The texts before the last change of what was compiled.
+        self._before: dict[Sheet, str] = {}
         self._running: set[Sheet] = set()
         #: The files whose breaks were asked for in a lens.
         self.wanted: set[str] = set()
@@ -86,7 +97,7 @@ class Compilations:
     def uri(self, sheet: Sheet) -> str:
         """The URI; it ends in .py, so that editors recognise the language."""
         file = self._server.uri_of(sheet.path).removeprefix("file:")
-        return f"{SCHEME}:{file}/{quote(sheet.model, safe='')}.{sheet.view}.py"
+        return f"{SCHEME}:{file}/{quote(sheet.model, safe='')}.{'.'.join(filter(None, (sheet.view, sheet.variant)))}.py"
 
     def sheet(self, uri: str) -> Sheet | None:
         """The inverse of `uri`, however the client escapes it; also accepts a file that holds the document.
@@ -96,7 +107,8 @@ class Compilations:
         found = _URI.fullmatch(self._server.contents.document(uri))
         if found is None:
             return None
-        return Sheet(self._server.path_of(f"file:{found['file']}"), unquote(found["model"]), found["view"])
+        path = self._server.path_of(f"file:{found['file']}")
+        return Sheet(path, unquote(found["model"]), found["view"], found["variant"] or "")
 
     def made(self, sheet: Sheet) -> Made | None:
         """The last result of a document."""
@@ -121,7 +133,17 @@ class Compilations:
         shown = None if sheet is None else self._find_snapshot(sheet)
         if sheet is None or shown is None:
             return None
-        return shown.sha256, shown.generation, self._server.daemon.store.entry(sheet.path).stale
+        if sheet.variant == BEFORE:
+            return self._before.get(sheet)
+        stale = self._server.daemon.store.entry(sheet.path).stale
+        return shown.sha256, shown.generation, stale, self._list_steps(sheet)
+
+    def _list_steps(self, sheet: Sheet) -> Steps:
+        """The passes that a document shows."""
+        try:
+            return self._server.daemon.passes.steps(sheet.path, sheet.model) if sheet.variant == PASSES else ()
+        except ValueError:  # the model is gone
+            return ()
 
     def _find_snapshot(self, sheet: Sheet) -> GraphSnapshot | None:
         """The trace to show: the last one, but while that is of a text that is not saved, the one that was compiled."""
@@ -135,6 +157,8 @@ class Compilations:
         sheet = self.sheet(uri)
         if sheet is None:
             return f"# {uri} is not the address of a compiled model.\n"
+        if sheet.variant == BEFORE:
+            return self._before.get(sheet, "# Nothing yet: the text before the next save, or with other inputs.\n")
         made, why = await self._make(sheet)
         if made is None:
             return f"# There is no such view of {reveal(sheet.model)} now: {why}\n"
@@ -147,9 +171,11 @@ class Compilations:
         snapshot = self._find_snapshot(sheet)
         if store.entry(sheet.path).stale and made is not None:
             return made, f"{Path(sheet.path).name} cannot be traced now"
-        if made is not None and is_same_trace(made.snapshot, snapshot) and not further:
+        steps = self._list_steps(sheet)
+        if made is not None and is_same_trace(made.snapshot, snapshot) and made.steps == steps and not further:
             return made, ""
         asked = {"path": sheet.path, "model": sheet.model, "view": sheet.view, "further": further}
+        asked |= {"passes": True} if sheet.variant == PASSES else {}
         try:
             told = await call_api(self._server, "mase/compiled", **asked)
         except JsonRpcException as error:
@@ -157,7 +183,10 @@ class Compilations:
         now = store.snapshot(sheet.path)
         if now is None or not is_same_trace(now, snapshot):
             return made, "" if made is not None else "it was traced again meanwhile"  # which asks for the text again
-        made = Made(now, told, further)
+        if made is not None and made.told["text"] != told["text"]:
+            self._before[replace(sheet, variant=BEFORE)] = made.told["text"]
+            self._server.contents.changed([sheet.path])
+        made = Made(now, told, further, steps)
         self._made = {**dict([each for each in self._made.items() if each[0] != sheet][1 - _KEPT :]), sheet: made}
         return made, ""
 
@@ -241,7 +270,7 @@ class Compilations:
         path = page.document.path
         told = set()
         for sheet, made in self._made.items() if self.tells_breaks(path) else ():
-            if sheet.view != "dynamo" or made.snapshot.sha256_of(path) != page.traced:
+            if (sheet.view, sheet.variant) != ("dynamo", "") or made.snapshot.sha256_of(path) != page.traced:
                 continue
             for each in made.told["breaks"]:
                 key = each["line"], each["reason"]
@@ -284,6 +313,32 @@ async def show_compiled(ls: Server, given: Any = None) -> Any:
         raise JsonRpcInvalidParams(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
     uri = ls.compiled.uri(Sheet(**target, view=view))
     return {"uri": uri} if as_map(given).get("show") is False else await ls.contents.show(uri, focus=False)
+
+
+async def compare_compiled(ls: Server, given: Any = None) -> Any:
+    """mase.compareCompiled {view?, with?, show?}: a diff, {"uri", "text"}; if `show` is false, {"before", "after"}.
+
+    with: "before", the text before the last save or with the inputs before; "passes", the model with its passes;
+    "fx", the model as it is called, without a compiler; or another view.
+    """
+    target, asked = model_of(ls, given), as_map(given)
+    view, other = str(asked.get("view") or "dynamo"), str(asked.get("with") or BEFORE)
+    if view not in VIEWS or other not in (*VIEWS, BEFORE, PASSES, "fx"):
+        raise JsonRpcInvalidParams(f"{view!r} cannot be compared with {other!r}")
+    own = ls.compiled.uri(Sheet(**target, view=view))
+    if other == "fx":
+        sides = ls.graphs.uri(Graph(**target, original=True)), own
+    elif other == BEFORE:
+        sides = ls.compiled.uri(Sheet(**target, view=view, variant=BEFORE)), own
+    else:
+        sheet = Sheet(**target, view=view, variant=PASSES) if other == PASSES else Sheet(**target, view=other)
+        sides = own, ls.compiled.uri(sheet)
+    if asked.get("show") is False:
+        return {"before": sides[0], "after": sides[1]}
+    before, after = [(await ls.contents.text(uri)).splitlines(True) for uri in sides]
+    old, new = (file_name(unquote(uri.rpartition("/")[2])) for uri in sides)
+    text = "".join(unified_diff(before, after, old, new)) or "Both are the same.\n"
+    return await ls.contents.show_text(f"{target['model']}.{view}.diff", text)
 
 
 # From Python to what was compiled, and back: by the lines of both texts.

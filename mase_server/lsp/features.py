@@ -100,6 +100,7 @@ COMMANDS: dict[str, Handler] = {
     "mase.pipeline": commands.show_pipeline,
     "mase.showTransformed": commands.show_transformed,
     "mase.showCompiled": compiled.show_compiled,
+    "mase.compareCompiled": compiled.compare_compiled,
     "mase.showBreaks": compiled.toggle_breaks,
     "mase.pickDevice": run_costs.pick_device,
     "mase.compareCosts": run_costs.compare_costs,

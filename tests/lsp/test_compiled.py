@@ -107,6 +107,34 @@ async def test_a_document_follows_saves_and_says_when_it_is_stale(session):
         await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
 
 
+async def test_a_view_is_compared_with_what_it_was_with_passes_and_with_another(session):
+    editor, path = session
+    assert await save(editor, path, NET, NET.replace("self.b(h)", "self.b(h) * 7")) == "ready"
+
+    async def compare(view, other, **more):
+        asked = {"uri": path.as_uri(), "view": view, "with": other, **more}
+        return await editor.command("mase.compareCompiled", asked)
+
+    sides = await compare("aten", "before", show=False)
+    assert sides["before"].endswith("/Net.aten.before.py")
+    assert "* 7" in await content(editor, sides["after"])
+    assert "# Nothing yet" in await content(editor, sides["before"])
+    assert await save(editor, path, NET.replace("self.b(h)", "self.b(h) * 7"), NET) == "ready"
+    while "* 7" in await content(editor, sides["after"]):
+        await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+    assert "* 7" in await content(editor, sides["before"])
+    sides = await compare("dynamo", "passes", show=False)
+    assert "fixed(" not in await content(editor, sides["after"])
+    await editor.command("mase.applyPass", {"uri": path.as_uri(), "pass": "quantize", "arguments": {}})
+    while "fixed(" not in await content(editor, sides["after"]):
+        await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
+    assert "fixed(" not in await content(editor, sides["before"])
+    await editor.command("mase.resetPasses", {"uri": path.as_uri()})
+    told = await compare("dynamo", "fx")
+    await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)
+    assert told["text"].startswith("--- Net.original.py\n+++ Net.dynamo.py\n")
+
+
 async def breaks(editor, path):
     return [each for each in (await editor.diagnostics(path)).items if each.code == "graph-break"]
 

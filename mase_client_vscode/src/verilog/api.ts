@@ -42,6 +42,11 @@ export class VerilogApi {
     return this.passes.execute('mase.showCompiled', { path, model, view, show: false });
   }
 
+  /** The addresses of two documents to compare. */
+  compareCompiled({ path, model }: PassTarget, view: string, other: string): Promise<{ before: string; after: string }> {
+    return this.passes.execute('mase.compareCompiled', { path, model, view, with: other, show: false });
+  }
+
   close({ path, model }: PassTarget): Promise<unknown> {
     return this.passes.execute('mase.closeVerilog', { path, model });
   }

@@ -25,6 +25,12 @@ const VIEWS = [
   { label: 'FX graph', description: 'the graph of MASE, with its passes', view: 'fx' },
 ];
 
+/** What a view may be compared with, beside another one. */
+const CHANGES = [
+  { label: 'Before', description: 'the text before the last save, or with the inputs before', view: 'before' },
+  { label: 'With its passes', description: 'the model after the passes that are applied to it', view: 'passes' },
+];
+
 const OPEN_FOLDER = 'Open Folder';
 const SHOW_LOG = 'Show Log';
 
@@ -47,6 +53,7 @@ export class VerilogCommands {
       'mase.saveVerilog': (target, given) => this.save(target, given),
       'mase.closeVerilog': (target) => this.close(target),
       'mase.showCompiled': (target, given) => this.showCompiled(target, given.view),
+      'mase.compareCompiled': (target) => this.compareCompiled(target),
     };
     const table = Object.entries(own).map(([name, run]) => [name, (given?: Asked) => this.run(run, given ?? {})]);
     return { ...Object.fromEntries(table), 'mase.showVerilogLine': () => this.jump(), 'mase.showPythonLine': (given) => this.jump(given) };
@@ -104,6 +111,17 @@ export class VerilogCommands {
     if (view === undefined) return;
     if (view === 'fx') return void (await commands.executeCommand('mase.showTransformed', target));
     await showBeside(Uri.parse((await this.api.compiled(target, view)).uri));
+  }
+
+  private async compareCompiled(target: PassTarget): Promise<void> {
+    const title = `What PyTorch's compilers make of ${target.model}`;
+    const own = await window.showQuickPick(VIEWS.filter(({ view }) => view !== 'fx'), { title });
+    const others = [...CHANGES, ...VIEWS.filter(({ view }) => view !== own?.view)];
+    const other = own && (await window.showQuickPick(others, { title: `${own.label}, compared with` }));
+    if (other === undefined) return;
+    const { before, after } = await this.api.compareCompiled(target, own!.view, other.view);
+    const names = other.view === 'before' || other.view === 'fx' ? [other.label, own!.label] : [own!.label, other.label];
+    await commands.executeCommand('vscode.diff', Uri.parse(before), Uri.parse(after), `${target.model}: ${names.join(' ↔ ')}`, { preview: true });
   }
 
   private async close(target: PassTarget): Promise<void> {
