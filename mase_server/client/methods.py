@@ -219,12 +219,16 @@ class BlockingMethods:
         return cast("Drawing", result)
 
     def compiled(
-        self, path: str, model: str | None = None, view: str | None = None, further: bool | None = None
+        self,
+        path: str,
+        model: str | None = None,
+        view: str | None = None,
+        further: bool | None = None,
+        passes: bool | None = None,
     ) -> Compiled:
-        """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
-        sizes.
-        """
-        return cast("Compiled", self.call("mase/compiled", _given(path=path, model=model, view=view, further=further)))
+        """The product of a compiler for a model as it is written, for its own inputs and at other sizes."""
+        result = self.call("mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes))
+        return cast("Compiled", result)
 
     def devices(self, path: str) -> Devices:
         """The devices that costs can be estimated for, with the source of their figures; the processor is
@@ -603,12 +607,17 @@ class AsyncMethods:
         return cast("Drawing", result)
 
     async def compiled(
-        self, path: str, model: str | None = None, view: str | None = None, further: bool | None = None
+        self,
+        path: str,
+        model: str | None = None,
+        view: str | None = None,
+        further: bool | None = None,
+        passes: bool | None = None,
     ) -> Compiled:
-        """The product of a compiler for a model as it is written, without passes, for its own inputs and at other
-        sizes.
-        """
-        result = await self.call("mase/compiled", _given(path=path, model=model, view=view, further=further))
+        """The product of a compiler for a model as it is written, for its own inputs and at other sizes."""
+        result = await self.call(
+            "mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes)
+        )
         return cast("Compiled", result)
 
     async def devices(self, path: str) -> Devices:

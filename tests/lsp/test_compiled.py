@@ -167,6 +167,7 @@ async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
     [change] = action.edit.document_changes
     [edit] = change.edits
     assert edit.new_text == "h = torch.where(h.sum() > 0, h + 1, h)"
+    assert (edit.range.start, edit.range.end) == (lsp.Position(BREAK, 8), lsp.Position(BREAK + 1, 21))
     await editor.command(click.command, *click.arguments)
     assert await breaks(editor, path) == []
 

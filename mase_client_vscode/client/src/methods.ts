@@ -138,8 +138,8 @@ export abstract class Methods {
     return this.answer('mase/draw', params);
   }
 
-  /** The product of a compiler for a model as it is written, without passes, for its own inputs and at other sizes. */
-  compiled(params: { path: string; model?: string; view?: string; further?: boolean }): Promise<Compiled> {
+  /** The product of a compiler for a model as it is written, for its own inputs and at other sizes. */
+  compiled(params: { path: string; model?: string; view?: string; further?: boolean; passes?: boolean }): Promise<Compiled> {
     return this.answer('mase/compiled', params);
   }
 
