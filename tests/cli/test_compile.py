@@ -236,6 +236,16 @@ def test_training_shows_the_joint_graph_and_those_that_pytorch_cuts_it_into(seed
     assert lines == {"return self.b(self.a(x).relu())"}
 
 
+def test_what_was_captured_before_an_error_is_shown_with_it(tmp_path):
+    text = LOOKS_BACK.replace(
+        "        att =", "        print('here')\n        assert not self.training, 'only here'\n        att ="
+    )
+    (tmp_path / "net.py").write_text(text)
+    found = compiled(tmp_path / "net.py", "--view", "joint")["Net"]
+    assert "torch.ops.aten.embedding" in found["text"]
+    assert found["text"].endswith("# Running them fails: AssertionError: only here")
+
+
 def test_onnx_is_text_below_the_lines_that_call_for_it_or_says_what_to_install(seeded):
     command = [sys.executable, "-m", "mase_server", "compile", seeded, "--no-daemon", "--model", "Whole"]
     done = subprocess.run([*command, "--view", "onnx", "--format", "json"], capture_output=True, text=True)

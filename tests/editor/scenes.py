@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from playwright.sync_api import FrameLocator, expect
+from playwright.sync_api import FrameLocator, Locator, expect
 from test_passes_in_the_editor import choose_action, form, line_of, wait_for_passes
 from test_verilog_in_the_editor import HARDWARE, LIT, verilog
 from window import PATIENCE_MS, Window
@@ -102,6 +102,67 @@ def hardware(window: Window, keep: Keep) -> None:
     window.go_to(line_of(window.path, "logits = self.head(x)"), 24)
     verilog(window).filter(has_text="head_i").wait_for()
     expect(window.page.locator(f"{HARDWARE} {LIT}").first).to_be_visible(timeout=PATIENCE_MS)
+    away(window)
+    keep()
+
+
+def show_view(window: Window, view: str, name: str) -> Locator:
+    """Open what a compiler makes of the model beside the code; its lines."""
+    window.command("MASE: Show What PyTorch's Compilers Make of It...")
+    rows = window.page.locator(".quick-input-list .monaco-list-row:visible")
+    rows.filter(has=window.page.get_by_text(view, exact=True)).first.click()
+    lines = window.page.locator(f".editor-instance .monaco-editor[data-uri$='{name}.py'] .view-line")
+    lines.first.wait_for(timeout=3 * PATIENCE_MS)
+    return lines
+
+
+def compiled(window: Window, keep: Keep) -> None:
+    """Inductor's code of a GPT beside its source: what became of a line is lit, and told by a hover."""
+    lines = show_view(window, "Inductor", "GPT.inductor")
+    lines.filter(has_text="AOT ID").first.wait_for(timeout=3 * PATIENCE_MS)
+    row = line_of(window.path, "x = x + self.attn(self.ln_1(x))")
+    at_top(window, row - 8, (row, 13))
+    lines.filter(has_text="cpp_fused").first.wait_for()
+    away(window)
+    card = window.hover("self.attn(self.ln_1(x))", "ln_1")
+    expect(card).to_contain_text("fused into", timeout=PATIENCE_MS)
+    keep()
+
+
+def breaks(window: Window, keep: Keep) -> None:
+    """A graph break at its line, with PyTorch's reason, and the fix that removes it."""
+    window.replace("logits = self.head(x)", "logits = self.head(x) * x.max().item()")
+    window.expect_status("MASE: ready")
+    at_top(window, 1)
+    lens = window.page.locator(".codelens-decoration a:visible")
+    lens.filter(has_text=re.compile("^breaks$")).click()
+    lens.filter(has_text=re.compile("1 break$")).wait_for(timeout=3 * PATIENCE_MS)
+    row = line_of(window.path, "logits = self.head(x) * x.max().item()")
+    window.go_to(row, 20)
+    window.page.locator(".squiggly-info").first.wait_for()
+    window.command("Go to Next Problem (Error, Warning, Info)")
+    window.page.locator(".marker-widget").wait_for()
+    away(window)
+    window.page.keyboard.press("Control+.")
+    window.page.locator(".action-widget").get_by_text("tensor").first.wait_for(timeout=2 * PATIENCE_MS)
+    keep()
+
+
+def difference(window: Window, keep: Keep) -> None:
+    """What quantising a model does to the operators that a compiler is given."""
+    wait_for_passes(window, line_of(window.path, "self.head = "))
+    window.go_to(line_of(window.path, "class MLP(nn.Module)"), 8)
+    choose_action(window, "MASE: Quantise MLP")
+    form(window, "Quantise MLP")
+    window.page.keyboard.press("Enter")
+    window.page.get_by_text(re.compile(r"quantize · .*SQNR ")).wait_for(timeout=3 * PATIENCE_MS)
+    window.command("MASE: Compare What PyTorch's Compilers Make of It...")
+    rows = window.page.locator(".quick-input-list .monaco-list-row:visible")
+    for chosen in ("Dynamo", "With its passes"):
+        rows.filter(has=window.page.get_by_text(chosen, exact=True)).first.click()
+    after = window.page.locator(".monaco-diff-editor .modified .view-line")
+    after.filter(has_text="mase_server.rounded").first.wait_for(timeout=3 * PATIENCE_MS)
+    window.page.locator(".monaco-diff-editor .char-insert").first.wait_for()
     away(window)
     keep()
 
@@ -236,6 +297,9 @@ SCENES = (
     Scene("costs", "gpt.py", 1240, 620, costs),
     Scene("device", "gpt.py", 1240, 760, device),
     Scene("inputs", "mlp.py", 1240, 620, inputs),
+    Scene("compiled", "gpt.py", 1400, 660, compiled),
+    Scene("breaks", "mlp.py", 1040, 560, breaks),
+    Scene("compared", "mlp.py", 1400, 620, difference),
     Scene("film", "resnet.py", 960, 590, film),
     Scene("typing", "gpt.py", 960, 420, typing),
 )

@@ -112,11 +112,12 @@ class Code:
 @dataclass(slots=True)
 class Captured:
     """What was compiled. graphs: of Dynamo or ATen, in order.  results: of each run.  whole: no more graphs are kept.
-    logged: messages of PyTorch, by logger."""
+    logged: messages of PyTorch, by logger.  failure: what running them raised."""
 
     graphs: list[fx.GraphModule] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     whole: bool = False
+    failure: Exception | None = None
     logged: dict[str, list[str]] = field(default_factory=lambda: {_BREAKS: [], _RECOMPILES: []})
 
 
@@ -297,11 +298,16 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
     torch._dynamo.reset()
     with _listen(captured.logged):
         compiled = torch._dynamo.optimize(compile_graph)(scene.model)
-        for run in _list_runs(scene):
-            captured.results.append(run(compiled))
-            if trains and not captured.whole:
-                _run_backward(captured.results[-1])
-            captured.whole = True
+        try:
+            for run in _list_runs(scene):
+                captured.results.append(run(compiled))
+                if trains and not captured.whole:
+                    _run_backward(captured.results[-1])
+                captured.whole = True
+        except Exception as error:  # what was captured can be shown
+            if not captured.graphs:
+                raise
+            captured.failure = error
     return captured
 
 
@@ -615,6 +621,8 @@ def _write_record(view: str, captured: Captured, workspace: str) -> Compiled:
         part = f", {graph.meta['part']}" if "part" in graph.meta else ""
         titles.append(f"# Graph {1 + sum(title.endswith(part) for title in titles)}{part}")
     texts = [f"{title}\n{_write_graph(graph, workspace)}" for title, graph in zip(titles, captured.graphs, strict=True)]
+    if captured.failure is not None:
+        texts.append(f"# Running {'it' if len(texts) == 1 else 'them'} fails: {_first_paragraph(captured.failure)}")
     whole = [graph for graph in captured.graphs if graph.meta.get("part", "joint") == "joint"]
     text, lines = _shorten_sources("\n\n".join(texts) or "# No operation was captured.", workspace)
     breaks = {(one["file"], one["line"], one["reason"]): one for one in _read_breaks(captured, workspace)}
