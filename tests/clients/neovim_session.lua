@@ -111,6 +111,20 @@ until_("a lens", function()
 end)
 told.lenses = lenses()
 
+-- What a compiler makes of the model is a file beside the code, which follows saves.
+local model = vim.api.nvim_get_current_buf()
+local shown = ask("workspace/executeCommand", {
+  command = "mase.showCompiled",
+  arguments = { { uri = vim.uri_from_bufnr(model), view = "dynamo" } },
+})
+told.compiled = shown.text
+vim.api.nvim_set_current_buf(model)
+vim.fn.setline(13, "        return self.head(hidden).sin()")
+vim.cmd("write")
+until_("the graph of the new text", function()
+  return table.concat(vim.fn.readfile(vim.uri_to_fname(shown.uri)), "\n"):find(".sin()", 1, true) ~= nil
+end)
+
 -- A command that needs no question, as a key binding would have it.
 told.pipeline = ask("workspace/executeCommand", {
   command = "mase.applyPass",

@@ -52,6 +52,7 @@ async def in_neovim(folder, *, newest, headings, record):
     [[line, lens]] = told["lenses"]
     assert (line, "709 parameters" in lens) == (5, True)
     assert told["pipeline"] == ["quantize(default='fixed(8,4)')"]
+    assert "# File: net.py:13 in forward, code: return self.head(hidden)" in told["compiled"]
     assert told["statuslines"] == ["MASE: failed", "MASE: ready"]
     version = "{major}.{minor}.{patch}".format_map(told["version"])
     as_recorded(version, record, found.capabilities)
