@@ -131,6 +131,8 @@ class Daemon:
             unsaved=self._unsaved,
         )
         self._compiled: dict[tuple[Any, ...], answers.Compiled] = {}
+        #: What is being compiled, and how many wait for it.
+        self._compiling: dict[tuple[Any, ...], tuple[asyncio.Task[answers.Compiled], int]] = {}
         self._kernels: dict[tuple[str, str], tuple[GraphSnapshot, Sequence[answers.Kernel]]] = {}
         self._runs: dict[tuple[str, str], ShownRun] = {}
         self._watcher: Watcher | None = None
@@ -405,7 +407,7 @@ class Daemon:
         looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
         key = (path, tracked.interpreter, snapshot.sha256, looked_at, record, view, further, tuple(map(str, steps)))
         if key not in self._compiled:
-            made = await ask()
+            made = await self._compile_once(key, ask)
             if self.store.snapshot(path) is not snapshot:
                 return made
             self._compiled = {**dict([*self._compiled.items()][1 - _MOST_COMPILED :]), key: made}
@@ -413,6 +415,21 @@ class Daemon:
             self._kernels[path, title] = snapshot, self._compiled[key]["kernels"]
             self._services.listener.views_changed(frozenset({path}))
         return self._compiled[key]
+
+    async def _compile_once(
+        self, key: tuple[Any, ...], ask: Callable[[], Coroutine[Any, Any, answers.Compiled]]
+    ) -> answers.Compiled:
+        """Those who ask for the same at once share one answer; it is cancelled once all of them gave up."""
+        task, waiting = self._compiling.get(key) or (asyncio.create_task(ask()), 0)
+        self._compiling[key] = task, waiting + 1
+        try:
+            return await asyncio.shield(task)
+        finally:
+            _, waiting = self._compiling[key]
+            self._compiling[key] = task, waiting - 1
+            if waiting == 1:
+                del self._compiling[key]
+                task.cancel()
 
     def kernels(self, snapshot: GraphSnapshot, title: str) -> Sequence[answers.Kernel] | None:
         """Inductor's kernels of a model of this trace; None unless they were asked for."""

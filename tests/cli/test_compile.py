@@ -1,5 +1,6 @@
 """`mase-server compile`: beside what PyTorch itself says in a process without mase-server."""
 
+import asyncio
 import importlib.util
 import json
 import os
@@ -10,6 +11,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
+from mase_server.cli.session import Wanted, daemon_for
+from mase_server.daemon.status import Listener
 
 #: A model for each kind of break, and one without. The line of each break is the one that ends with its number.
 SEEDED = """
@@ -799,3 +803,20 @@ def test_a_view_is_compared_with_another_a_revision_inputs_and_passes(tmp_path):
     assert done.returncode == 2
     told = " ".join(done.stderr.replace("│", " ").split())
     assert "'quantise_it' is no view, inputs or revision that git knows" in told
+
+
+def test_who_asks_for_the_same_at_once_shares_one_answer_even_if_one_gives_up(seeded):
+    async def ask():
+        path = str(seeded)
+        async with daemon_for(Wanted((), python=sys.executable), Listener()) as daemon:
+            daemon.opened(path)
+            await daemon.wait(path)
+            tasks = [asyncio.create_task(daemon.compile(path, "Whole", "dynamo", False)) for _ in range(3)]
+            await asyncio.sleep(0)
+            tasks[0].cancel()
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    gone, one, other = asyncio.run(ask())
+    assert isinstance(gone, asyncio.CancelledError)
+    assert one is other
+    assert one["graphs"] == 1
