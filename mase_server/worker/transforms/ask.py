@@ -109,7 +109,7 @@ def explain_lack_of_memory(traced: Traced, memory: int) -> str:
         return ""
     return (
         f"{traced.name} has {in_units(size)} of parameters; with values it would take about {in_units(wanted)}, and "
-        f"the limit is {in_units(memory)}: errors are not measured, and passes that need weights cannot run. Raise the "
+        f"the limit is {in_units(memory)}: errors are not measured, and what needs weights cannot run. Raise the "
         "memory limit to change this."
     )
 
