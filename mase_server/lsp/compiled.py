@@ -214,6 +214,7 @@ class Compilations:
 
     async def _tell_breaks(self, sheet: Sheet, path: str) -> None:
         """Tell the breaks as soon as they are known, then again with the edits that remove them."""
+        begun = self._find_snapshot(sheet)
         try:
             made, _ = await self._make(sheet)
             self._publish(path)
@@ -222,6 +223,8 @@ class Compilations:
                 self._publish(path)
         finally:
             self._running.discard(sheet)
+            if begun is not None and not _is_same_trace(begun, self._find_snapshot(sheet)):
+                self.follow_breaks([path])
 
     def _publish(self, path: str) -> None:
         self._server.listener.refresh()

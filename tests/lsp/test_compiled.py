@@ -172,6 +172,17 @@ async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
     assert await breaks(editor, path) == []
 
 
+async def test_a_save_while_breaks_are_looked_for_is_compiled_as_well(session):
+    editor, path = session
+    await editor.command("mase.showBreaks", {"uri": path.as_uri()})
+    printed = NET.replace("        return self.b(h)", "        print('here')\n        return self.b(h)")
+    assert await save(editor, path, NET, printed) == "ready"
+    while {each.range.start.line for each in await breaks(editor, path)} != {BREAK, LAST}:
+        await editor.expect(lsp.WORKSPACE_DIAGNOSTIC_REFRESH)
+    await editor.command("mase.showBreaks", {"uri": path.as_uri()})
+    assert await save(editor, path, printed, NET) == "ready"
+
+
 KERNELS = """import torch
 import torch.nn.functional as F
 from torch import nn
