@@ -400,12 +400,20 @@ class Daemon:
             self._services.pool.used(path, imported)
             return made
 
-        snapshot, tracked = self.store.snapshot(path), self._tracked.get(path)
-        if snapshot is None or tracked is None:
+        def find_key() -> tuple[Any, ...] | None:
+            snapshot, tracked = self.store.snapshot(path), self._tracked.get(path)
+            if snapshot is None or tracked is None or title not in snapshot.titles:
+                return None
+            record = repr(snapshot.payload["models"][snapshot.titles.index(title)])
+            looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
+            shown = view, further, tuple(map(str, steps))
+            return path, tracked.interpreter, snapshot.sha256, looked_at, record, *shown
+
+        if (key := find_key()) not in self._compiled:
+            await self._wait_for_holder(path)  # the numbers of a trace come before its symbols
+            key = find_key()
+        if (snapshot := self.store.snapshot(path)) is None or key is None:
             return await ask()
-        record = repr(snapshot.payload["models"][snapshot.titles.index(title)])
-        looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
-        key = (path, tracked.interpreter, snapshot.sha256, looked_at, record, view, further, tuple(map(str, steps)))
         if key not in self._compiled:
             made = await self._compile_once(key, ask)
             if self.store.snapshot(path) is not snapshot:

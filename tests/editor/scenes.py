@@ -130,7 +130,7 @@ def compiled(window: Window, keep: Keep) -> None:
 
 
 def breaks(window: Window, keep: Keep) -> None:
-    """A graph break at its line, with PyTorch's reason, and the fix that removes it."""
+    """A graph break at its line, with PyTorch's reason and advice, once a fix was found."""
     window.replace("logits = self.head(x)", "logits = self.head(x) * x.max().item()")
     window.expect_status("MASE: ready")
     at_top(window, 1)
@@ -138,19 +138,20 @@ def breaks(window: Window, keep: Keep) -> None:
     lens.filter(has_text=re.compile("^breaks$")).click()
     lens.filter(has_text=re.compile("1 break$")).wait_for(timeout=3 * PATIENCE_MS)
     row = line_of(window.path, "logits = self.head(x) * x.max().item()")
-    window.go_to(row, 20)
-    window.page.locator(".squiggly-info").first.wait_for()
-    window.command("Go to Next Problem (Error, Warning, Info)")
-    window.page.locator(".marker-widget").wait_for()
-    away(window)
     fix = window.page.locator(".action-widget").get_by_text("Keep it a tensor").first
     for _ in range(40):  # fixes are proved after the break is told
+        window.go_to(row, 9)
         window.page.keyboard.press("Control+.")
         window.page.locator(".action-widget").first.wait_for()
         if fix.is_visible():
             break
         window.page.keyboard.press("Escape")
     fix.wait_for()
+    window.page.keyboard.press("Escape")
+    window.go_to(row, 1)
+    away(window)
+    card = window.hover("self.head(x) * x.max().item()", "head")
+    expect(card).to_contain_text("keep it a tensor", timeout=PATIENCE_MS)
     keep()
 
 
@@ -304,7 +305,7 @@ SCENES = (
     Scene("device", "gpt.py", 1240, 760, device),
     Scene("inputs", "mlp.py", 1240, 620, inputs),
     Scene("compiled", "gpt.py", 1400, 660, compiled),
-    Scene("breaks", "mlp.py", 1040, 560, breaks),
+    Scene("breaks", "mlp.py", 1040, 680, breaks),
     Scene("compared", "mlp.py", 1400, 620, difference),
     Scene("film", "resnet.py", 960, 590, film),
     Scene("typing", "gpt.py", 960, 420, typing),
