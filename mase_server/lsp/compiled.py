@@ -223,7 +223,7 @@ class Compilations:
                 self._publish(path)
         finally:
             self._running.discard(sheet)
-            if begun is not None and not _is_same_trace(begun, self._find_snapshot(sheet)):
+            if begun is not None and not is_same_trace(begun, self._find_snapshot(sheet)):
                 self.follow_breaks([path])
 
     def _publish(self, path: str) -> None:
