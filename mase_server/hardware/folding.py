@@ -159,7 +159,7 @@ def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | No
     """The folding with the shortest interval within a budget if neighbours may share multipliers; None if there is
     none."""
     dots = {name: each for name in ways if (each := _dots_of(design, name)) is not None}
-    if not dots:
+    if not dots or budget < 1:
         return None
     sharing = _Sharing(dots, ways, budget)
     low = _fastest_interval(sharing.others)

@@ -141,7 +141,9 @@ async def test_a_change_in_an_imported_module_retraces_who_imports_it(bench):
     bench.write("imported_part.py", "SIZE = 2\n", model=False)
     bench.daemon.saved(module)
     status = await bench.daemon.wait(path)
-    assert (status.state, status.generation) == ("ready", 2)
+    # Two, where the first save is looked at so late that the module has changed, and the second while that is traced.
+    assert status.state == "ready"
+    assert status.generation in (2, 3)
 
 
 async def test_a_save_by_anything_is_noticed(bench):

@@ -120,7 +120,9 @@ def test_other_wishes_make_it_anew_and_keep_what_a_person_wrote():
 
 def test_wishes_that_cannot_be_kept_say_what_could_be():
     with pytest.raises(ValueError, match="too few"):
-        annotated(Net(), torch.randn(2, 3, 8, 8), multipliers=1)
+        annotated(Net(), torch.randn(2, 3, 8, 8), multipliers=0)
+    with pytest.raises(ValueError, match="too short"):
+        annotated(Net(), torch.randn(2, 3, 8, 8), interval=1)
 
 
 def test_the_rest_is_there_where_a_node_has_no_hardware():

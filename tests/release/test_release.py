@@ -151,6 +151,9 @@ def test_every_command_of_the_readme_and_the_pages_works_in_a_fresh_environment(
     (work / "src").mkdir()
     shutil.copy2(ROOT / "examples" / "lenet.py", work / "src")
     shutil.copy2(ROOT / "examples" / "sweep.toml", work / "grid.toml")
+    shutil.copy2(ROOT / "examples" / "mlp.py", work / "net.py")
+    for words in ("init", "add -A", "-c user.name=me -c user.email=me@example.com commit -m models"):
+        subprocess.run(["git", *words.split()], cwd=work, check=True, capture_output=True)
     once = {line: page for page, line in LINES if page != "README.md" and not ENDLESS.search(line)}
     for line, page in once.items():
         meant = MEANT.get(page, "mlp.py")

@@ -56,9 +56,9 @@ async def test_a_wrong_beat_is_told_with_the_line_that_it_differs_from(drive, fo
 
 async def test_a_reset_says_what_had_moved_by_then(drive, folder):
     given, came = read_streams(folder)
-    plain = drive("--reset", 40)
+    plain = drive("--reset", 50)
     number, in_beats, out_beats = re.search(r"^reset (\d+) (\d+) (\d+)$", plain.stdout, re.M).groups()
-    assert int(number) == 40
+    assert int(number) == 50
     assert 0 < int(in_beats) < VECTORS * given.size // given.lanes
     assert 0 < int(out_beats) < VECTORS * came.size // came.lanes
     assert plain.returncode == 0
