@@ -164,7 +164,7 @@ def test_every_command_of_the_readme_and_the_pages_works_in_a_fresh_environment(
         settings = os.environ | {"VIRTUAL_ENV": str(Path(sys.prefix)), "XDG_STATE_HOME": str(folder / "state")}
         done = subprocess.run(
             [folder / "venv" / "bin" / words[0], *words[1:]],
-            cwd=work, env=settings, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL,
+            cwd=work, env=settings, capture_output=True, text=True, timeout=180, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:
             failed.append(f"{page}: {line}: {done.returncode}: {done.stdout[-500:]} {done.stderr[-500:]}")
