@@ -14,7 +14,7 @@ from typing import Any, cast
 from mase_server.daemon.api_files import tracked_of
 from mase_server.daemon.api_graphs import describe_model_trace, find_shown_model, rows_of
 from mase_server.daemon.channel import CallFailed
-from mase_server.daemon.devices import CPU, Device, list_devices
+from mase_server.daemon.devices import CPU, Device, list_devices, list_parts
 from mase_server.daemon.graph_snapshot import GraphSnapshot, NodeRun, ShownRun, Transform
 from mase_server.daemon.methods import MODEL, Api, ApiError, ApiMethod, Params
 from mase_server.daemon.pipelines import PassError
@@ -30,10 +30,11 @@ from mase_server.suggestions import suggest
 
 
 def list_known(folder: str) -> dict[str, Device]:
-    """The devices by name: those of the table, and those that the project in a folder adds; ApiError."""
+    """The devices by name: those of the table, the parts of hardware, and those that the folder adds; ApiError."""
     try:
-        own = read_project(folder).devices
-        return {**list_devices(), **{name: Device.of(name, table) for name, table in own.items()}}
+        own = read_project(folder)
+        parts = {name: Device.of_part(part) for name, part in list_parts(own.parts).items() if part.bandwidth}
+        return {**list_devices(), **parts, **{name: Device.of(name, table) for name, table in own.devices.items()}}
     except (ProjectError, ValueError) as error:
         raise ApiError("invalid-params", str(error)) from error
 

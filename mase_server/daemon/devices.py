@@ -94,6 +94,15 @@ class Device:
             CPU, found["title"], found["memory"], size / copied, rates, found["launch"], "measured here", curves=curves
         )
 
+    @classmethod
+    def of_part(cls, part: Part) -> Device:
+        """A part that hardware is built for: all of its multipliers work in each cycle.
+
+        A product and a sum are two operations, whatever the element type. Its memory for a run is not known.
+        """
+        rates = {"i8": 2 * part.multipliers * part.clock}
+        return cls(part.name, part.title, 0, part.bandwidth, rates, launch=0.0, source=part.source)
+
     def rate(self, dtype: str) -> float:
         """Operations a second on an element type, at that of the next larger type if it has none."""
         start = _LADDER.index(dtype) if (dtype := _TYPES.get(dtype, dtype)) in _LADDER else _LADDER.index("f32")

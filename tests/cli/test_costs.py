@@ -225,3 +225,13 @@ def test_what_is_neither_a_revision_nor_passes_is_no_comparison(mase, net):
 
     assert done.returncode == 2
     assert "is no inputs and no revision that git knows" in " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_part_that_hardware_is_built_for_is_a_device(mase, net):
+    (told,) = json.loads(mase("costs", net, "--device", "xc7a100t", "--format", "json").stdout)["models"]
+
+    # 240 multipliers at 100 MHz, and seven tenths of that in products; 1.3 GB a second, and eight tenths of that.
+    wide, _ = told["rows"]
+    moved = wide["reads_bytes"] + wide["writes_bytes"]
+    assert wide["seconds"] == pytest.approx(max(2 * 8 * 16 * 64 / (0.7 * 2 * 240 * 100e6), moved / (0.8 * 1.3e9)))
+    assert (told["memory"], wide["bound"]) == (0, "memory")
