@@ -180,12 +180,12 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         made = _list_tensors(result)
         place = self._locate()
-        taken = _list_tensors((args, kwargs))
         fresh = [tensor for tensor in made if self._note(tensor, self.kind, place)]
         # One that changes many tensors at once returns none of them.
         written = (made or _list_tensors(args[:1])) if func._schema.is_mutable else fresh
         if not written:
             return result  # a view, or a look at a value
+        taken = _list_tensors((args, kwargs))
         packet = func.overloadpacket
         flops = _count_flops(packet, args, kwargs or {}, result)
         key = (
