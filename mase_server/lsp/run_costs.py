@@ -215,7 +215,7 @@ async def pick_device(ls: Server, given: Any = None) -> Mapping[str, str] | None
     if device is None:
         known = await call_api(ls, "mase/devices", path=path)
         names = [each["name"] for each in known["devices"]]
-        answer = await ask_person(ls, "Show costs on which device?", [*names, _NO_DEVICE])
+        answer = await ask_person(ls, "Show costs on which device?", [_NO_DEVICE, *names])
         if answer is None:
             return None
         device = "" if answer == _NO_DEVICE else answer

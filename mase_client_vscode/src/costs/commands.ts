@@ -65,7 +65,7 @@ export class CostCommands implements Disposable {
     const listed = devices.map(({ name, title, memory }) => ({ label: name, description: [title, memory > 0 ? inGB(memory) : ''].filter(Boolean).join(' · '), device: name }));
     const none = { label: 'None', description: 'show no memory and no times', device: '' };
     const title = 'Memory and time on a device';
-    const chosen = await window.showQuickPick([...listed, none], { title, placeHolder: 'Which device? It need not be here', matchOnDescription: true });
+    const chosen = await window.showQuickPick([none, ...listed], { title, placeHolder: 'Which device? It need not be here', matchOnDescription: true });
     if (chosen === undefined) return;
     const { device } = chosen;
     if (device === '') return this.api.execute('mase.pickDevice', { path, device });
