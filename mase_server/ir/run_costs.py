@@ -725,7 +725,7 @@ def find_fits(run: Run) -> dict[str, int]:
 
 
 def _find_largest(run: Run, sizes: Mapping[str, int], name: str) -> int:
-    """Follow the line through the last two peaks until the sizes at and above the largest were both recorded."""
+    """The largest size that fits; of a model that takes only multiples of a power of two, the largest of these."""
     known: dict[int, float] = {}
 
     def peak(size: int) -> float:
@@ -737,16 +737,33 @@ def _find_largest(run: Run, sizes: Mapping[str, int], name: str) -> int:
                 known[size] = math.inf
         return known[size]
 
-    memory, low, high = run.plan.memory, 0, MOST_SEARCHED + 1
-    size, slow = sizes[name], False
+    step, memory = 1, run.plan.memory
+    largest = _search(peak, memory, sizes[name], step)
+    while largest and sizes[name] % (2 * step) == 0 and math.isinf(peak(_next_multiple(largest, step))):
+        step *= 2
+        if peak(_next_multiple(largest, step)) <= memory:
+            largest = _search(peak, memory, sizes[name], step)
+    return largest
+
+
+def _next_multiple(size: int, step: int) -> int:
+    return (size // step + 1) * step
+
+
+def _search(peak: Callable[[int], float], memory: int, start: int, step: int) -> int:
+    """Follow the line through the last two peaks until the multiples at and above the largest were both recorded."""
+    known: dict[int, float] = {}
+    low, high = 0, MOST_SEARCHED // step + 1
+    size, slow = start // step, False
     while high - low > 1:
         width = high - low
-        low, high = (size, high) if peak(size) <= memory else (low, size)
+        known[size] = peak(size * step)
+        low, high = (size, high) if known[size] <= memory else (low, size)
         # After a line that did not halve what is left comes a half, or a double where nothing was too large yet.
         slow = not slow and 2 * (high - low) > width
-        middle = 2 * low if high > MOST_SEARCHED else (low + high) // 2
+        middle = 2 * low if high > MOST_SEARCHED // step else (low + high) // 2
         size = min(max(middle if slow else _guess_size(known, memory, low, high), low + 1), high - 1)
-    return low
+    return low * step
 
 
 def _guess_size(known: Mapping[int, float], memory: int, low: int, high: int) -> int:

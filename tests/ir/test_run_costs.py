@@ -126,6 +126,30 @@ def test_the_largest_batch_fits_and_the_next_does_not():
     assert peak(found) <= memory < peak(found + 1)
 
 
+class Halving(nn.Module):
+    """Its skip connection needs a length that can be halved twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv1d(1, 4, 4, 4), nn.ConvTranspose1d(4, 1, 4, 4)
+
+    def forward(self, x):
+        return x + self.up(self.down(x))
+
+
+def test_sizes_that_a_model_refuses_are_not_the_end():
+    def feed(sizes):
+        return (torch.empty(1, 1, (sizes or {"L": 32})["L"], device="meta"),), {}
+
+    def peak(size):
+        return write_costs(Run(Halving(), lambda sizes: feed({"L": size}), Plan()))["facts"]["peak_bytes"]
+
+    memory = (peak(4000) + peak(4004)) // 2
+    found = write_costs(Run(Halving(), feed, Plan(memory=memory), sizes={"L": 32}))["facts"]["fits"]["L"]
+
+    assert found == 4000
+
+
 def test_nothing_fits_where_the_weights_alone_do_not():
     def feed(sizes):
         return (torch.empty((sizes or {"B": 4})["B"], 64, device="meta"),), {}
