@@ -502,7 +502,7 @@ class Run:
             return
         free = [each for each in self.model.parameters() if each.requires_grad]
         if not free:
-            raise ValueError(f"{type(self.model).__name__} has no parameter that is trained")
+            return  # a part without parameters, or a frozen one: its step is a forward
         more = {"foreach": self.plan.gpu} if self.plan.train != "adam8bit" else {}
         self.optimizer = OPTIMIZERS[self.plan.train](free, lr=1e-3, **more)
         for parameter in free:
@@ -514,7 +514,11 @@ class Run:
         return [] if self.optimizer is None else _list_tensors([dict(s) for s in self.optimizer.state.values()])
 
     def _train(self, recorder: RunRecorder, args: Any, kwargs: Any) -> int:
-        assert self.optimizer is not None
+        if self.optimizer is None:
+            self.loss = "none, nothing is trained"
+            with torch.no_grad():
+                self._call(args, kwargs)
+            return 0
         result = self._call(args, kwargs)
         loss, self.loss = find_loss(result)
         recorder.phase, recorder.kind = "backward", TEMPORARY

@@ -235,8 +235,13 @@ def test_a_cache_of_keys_and_values_is_told_for_each_token():
 def test_an_optimizer_that_is_not_known_is_refused_with_those_that_are():
     with pytest.raises(ValueError, match="there is no optimizer 'adm'; there are sgd, momentum, adam"):
         Plan("adm")
-    with pytest.raises(ValueError, match="has no parameter that is trained"):
-        record(nn.ReLU(), torch.randn(3), train="sgd")
+
+
+def test_a_part_that_has_nothing_to_train_runs_forward_alone():
+    told = record(nn.ReLU(), torch.randn(3), train="sgd")
+
+    assert told["facts"]["loss"] == "none, nothing is trained"
+    assert [(phase, operator) for phase, operator, *_ in told["calls"]] == [("forward", "aten.relu")]
 
 
 @pytest.mark.parametrize(
