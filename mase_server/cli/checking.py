@@ -209,7 +209,7 @@ class _Run:
         """Is more wanted than a trace tells?"""
         return self.compiles or bool(self.most)
 
-    async def compile(self, report: Report, ask: _Asks) -> None:
+    async def ask_further(self, report: Report, ask: _Asks) -> None:
         """Keep what compilers and costs find in a traced file; standard error names what they refuse.
 
         ask: answers questions about its trace.
@@ -251,7 +251,7 @@ class _Run:
         done = set()
         for file, report in attached.stream_reports(files) if self.daemon and self.python is None else ():
             if self.asks_more:
-                asyncio.run(self.compile(report, partial(_ask_running_daemon, file)))
+                asyncio.run(self.ask_further(report, partial(_ask_running_daemon, file)))
             done.add(file)
             advance(report.file)
             yield file, report
@@ -285,7 +285,7 @@ class _Run:
             if kept is not None and (tracked := daemon.file(report.path)) is not None:
                 kept.keep(report, tracked.freshness.dependencies)
             if self.asks_more:
-                await self.compile(report, partial(ask_own_daemon, daemon))
+                await self.ask_further(report, partial(ask_own_daemon, daemon))
 
         found = {}
         async for report in trace_each(Wanted(files, python=self.python), follow):

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mase_server.cli.checking import read_revision
-from mase_server.cli.reports import Talk, ask_each_model
+from mase_server.cli.reports import apply_and_ask
 from mase_server.cli.session import Refused, Subject, ask_daemon
 from mase_server.cli.steps import (
     DaemonOption,
@@ -26,7 +26,7 @@ from mase_server.cli.steps import (
     parse_steps,
 )
 from mase_server.cli.terminal import Line, from_here, print_lines, say, say_json
-from mase_server.lsp.run_costs import describe_comparison
+from mase_server.lsp.run_costs import describe_comparison, in_gb
 from mase_server.lsp.wording import describe_fit, format_seconds, format_with_prefix
 from mase_server.protocol.answers import CostComparison, DeviceCosts, RunPlace
 from mase_server.protocol.arguments import Step
@@ -126,7 +126,7 @@ def costs(
     method = _COMPARE if sides else COSTS
     try:
         subject = Subject(file, tuple(inputs or ()), python, daemon and not steps)
-        asked = ask_daemon(subject, lambda path: _ask(method, path, model, given, steps))
+        asked = ask_daemon(subject, lambda path: apply_and_ask(method, path, model, given, steps))
     except Refused as error:
         why = f"{compare!r} is no inputs and no revision that git knows, and as passes: " if steps else ""
         say(f"error: {why}{error}", error=True)
@@ -149,7 +149,7 @@ def costs(
 
 
 def _read_sides(file: Path, compare: str) -> tuple[dict[str, object], list[Step]]:
-    """What is compared, as parameters, and the passes to apply first; BadParameter."""
+    """The two sides of a comparison as parameters, and the passes to apply first; BadParameter."""
     if compare.startswith("set:"):
         return {"before": {"set": compare.removeprefix("set:")}, "after": {}}, []
     if re.match(r"\w+\s*:", compare):
@@ -160,14 +160,6 @@ def _read_sides(file: Path, compare: str) -> tuple[dict[str, object], list[Step]
         return {"before": {}, "after": {"passes": True}}, parse_steps(shlex.split(compare))
     except (UsageError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint="--compare") from error
-
-
-def _ask(
-    method: str, path: str, model: str | None, given: dict[str, object], steps: list[Step]
-) -> Talk[list[tuple[str, Any]]]:
-    for step in steps:
-        yield from ask_each_model("mase/applyPass", path, model, {"pass": step.name, "arguments": dict(step.arguments)})
-    return (yield from ask_each_model(method, path, model, given))
 
 
 def _write_changes(found: list[CostComparison]) -> None:
@@ -199,19 +191,19 @@ def _list_lines(told: DeviceCosts) -> Iterator[Line]:
     where = f"{told['device']['title']}, one of {told['parallel']}" if told["parallel"] else told["device"]["title"]
     yield Line(((f"{told['model']}: {what}{f', at {sizes}' if sizes else ''}, on {where}", "bold"),))
     kinds = sorted(told["kinds"].items(), key=lambda pair: -pair[1])
-    parts = ", ".join(f"{kind} {_bytes(size)}" for kind, size in kinds)
-    yield Line(((f"  peak {_bytes(told['peak_bytes'])}: {parts}", ""),))
+    parts = ", ".join(f"{kind} {in_gb(size)}" for kind, size in kinds)
+    yield Line(((f"  peak {in_gb(told['peak_bytes'])}: {parts}", ""),))
     time = f"{format_seconds(told['seconds'])} (estimate), mostly {told['bound']}-bound"
     yield Line(((f"  {time}, {format_with_prefix(told['flops'], 'FLOPs')} in products", ""),))
     if told["parallel"]:
         took = told["communication_seconds"]
-        more = f"sends {_bytes(told['sent_bytes'])} in rings" if told["sent_bytes"] else "sends parts of tensors"
+        more = f"sends {in_gb(told['sent_bytes'])} in rings" if told["sent_bytes"] else "sends parts of tensors"
         yield Line(((f"  {more}: {format_seconds(took) if took else 'the link has no rate'} (estimate)", ""),))
     if told["token_bytes"]:
-        yield Line(((f"  cache {_bytes(told['token_bytes'])} for each token of a sequence", ""),))
+        yield Line(((f"  cache {in_gb(told['token_bytes'])} for each token of a sequence", ""),))
     if told["fits"]:
         yield Line(((f"  {describe_fit(told)}", ""),))
-    rows = [[_bytes(h["bytes"]), h["kind"], _place(h), h["module"]] for h in told["at_peak"][:_ROWS]]
+    rows = [[in_gb(h["bytes"]), h["kind"], _place(h), h["module"]] for h in told["at_peak"][:_ROWS]]
     yield from _list_table("held at the peak", ("bytes", "kind", "line", "module"), rows)
     slowest = sorted(told["rows"], key=lambda row: -row["seconds"])[:_ROWS]
     times = [
@@ -224,11 +216,6 @@ def _list_lines(told: DeviceCosts) -> Iterator[Line]:
 def _list_table(title: str, head: Sequence[str], rows: list[list[str]]) -> Iterator[Line]:
     yield Line(((f"\n  {title}", "bold"),))
     yield from (Line(((f"    {line}", ""),)) for line in align_table_columns(head, rows, {0}))
-
-
-def _bytes(size: float) -> str:
-    """With GB = 10^9, as the makers of devices count."""
-    return format_with_prefix(size, "B")
 
 
 def _place(place: RunPlace) -> str:

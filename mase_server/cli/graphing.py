@@ -19,7 +19,7 @@ import typer
 
 from mase_server.cli.check_text import fix_lines
 from mase_server.cli.checking import Sources, read_revision
-from mase_server.cli.reports import Talk, ask_each_model
+from mase_server.cli.reports import Talk, apply_and_ask, ask_each_model
 from mase_server.cli.session import Subject, ask_daemon, ask_own_daemon, daemon_for
 from mase_server.cli.showing import value_map
 from mase_server.cli.steps import (
@@ -37,7 +37,6 @@ from mase_server.daemon.status import Listener
 from mase_server.lsp.labels import has_tensor, label_values
 from mase_server.lsp.wording import format_count, format_with_prefix, lens_text
 from mase_server.protocol.answers import Compiled
-from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import Answer, Params
 from mase_server.visible import align_table_columns, reveal
 
@@ -219,7 +218,7 @@ def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tupl
 
 
 def _compile_other(subject: Subject, model: str | None, view: View, compare: str) -> _Side:
-    """What is compared with; Refused, BadParameter."""
+    """The other side of a comparison; Refused, BadParameter."""
     if compare == "fx":
         talk = partial(ask_each_model, "mase/transformed", model=model, given={"original": True})
         return _Side(compare, ask_daemon(subject, talk), earlier=True)
@@ -243,14 +242,8 @@ async def _compile_with_passes(subject: Subject, model: str | None, view: View, 
         except UsageError as error:
             why = f"{passes!r} is no view, inputs or revision that git knows, and as passes: {error}"
             raise typer.BadParameter(why, param_hint="--compare") from error
-        return await ask_own_daemon(daemon, _apply_and_compile(subject.path, model, view, steps))
-
-
-def _apply_and_compile(path: str, model: str | None, view: View, steps: Sequence[Step]) -> Talk[list[tuple[str, Any]]]:
-    for step in steps:
-        given = {"pass": step.name, "arguments": dict(step.arguments)}
-        yield from ask_each_model("mase/applyPass", path, model, given)
-    return (yield from ask_each_model("mase/compiled", path, model, {"view": view.value, "passes": True}))
+        given = {"view": view.value, "passes": True}
+        return await ask_own_daemon(daemon, apply_and_ask("mase/compiled", subject.path, model, given, steps))
 
 
 def _list_differences(before: _Side, after: _Side) -> list[tuple[str, str]]:

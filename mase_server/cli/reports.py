@@ -20,6 +20,7 @@ from mase_server.cli.terminal import from_here
 from mase_server.lsp.text import Text, decode_python_source
 from mase_server.paths import canonical_path
 from mase_server.protocol.answers import ModelFacts, Traced
+from mase_server.protocol.arguments import Step
 from mase_server.protocol.records import Params, UnshownModel
 from mase_server.protocol.snapshot import Problem
 from mase_server.reading import UnreadableError
@@ -161,6 +162,15 @@ def ask_each_model(method: str, path: str, model: str | None, given: Params) -> 
     for title in titles:
         found.append((title, (yield method, {"path": path, "model": title, **given})))
     return found
+
+
+def apply_and_ask(
+    method: str, path: str, model: str | None, given: Params, steps: Sequence[Step]
+) -> Talk[list[tuple[str, Any]]]:
+    """The same after passes; for all models of the file these are applied to each."""
+    for step in steps:
+        yield from ask_each_model("mase/applyPass", path, model, {"pass": step.name, "arguments": dict(step.arguments)})
+    return (yield from ask_each_model(method, path, model, given))
 
 
 def drive_talk(talk: Talk[T], call: Callable[[str, Params], Any]) -> T:

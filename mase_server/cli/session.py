@@ -202,7 +202,7 @@ class Subject:
 
     @property
     def wanted(self) -> Wanted:
-        """What a daemon of this process traces."""
+        """The file with its inputs, for a daemon of this process."""
         texts = {} if self.text is None else {self.file: self.text}
         return Wanted((self.file,), self.model, self.inputs, self.python, self.set, texts)
 

@@ -281,7 +281,7 @@ class BlockingMethods:
         checkpoint: bool | None = None,
         parallel: str | None = None,
     ) -> CostComparison:
-        """What changes between two runs of a model on a device: figures, and the lines whose costs differ."""
+        """The difference of two runs of a model on a device: figures, and the lines whose costs differ."""
         result = self.call(
             "mase/compareCosts",
             _given(
@@ -671,7 +671,7 @@ class AsyncMethods:
         checkpoint: bool | None = None,
         parallel: str | None = None,
     ) -> CostComparison:
-        """What changes between two runs of a model on a device: figures, and the lines whose costs differ."""
+        """The difference of two runs of a model on a device: figures, and the lines whose costs differ."""
         result = await self.call(
             "mase/compareCosts",
             _given(

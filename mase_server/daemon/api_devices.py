@@ -157,7 +157,7 @@ async def _index_nodes(snapshot: GraphSnapshot, model: int) -> _NodeIndex:
 
 
 async def lay_over_nodes(api: Api, snapshot: GraphSnapshot, model: int, told: answers.DeviceCosts) -> ShownRun:
-    """What each node takes of a run: the operators of its layer, or of its line and name.
+    """Lay a run over the nodes of a model: the operators of its layer, or of its line and name.
 
     An operator whose name no call of its line has is shared by them all.
     """
@@ -245,7 +245,7 @@ async def _measure_processor(api: Api, path: str) -> Device:
 
 
 async def compare_costs(api: Api, params: Params) -> answers.CostComparison:
-    """What changes between two runs of a model on a device: figures, and the lines whose costs differ.
+    """The difference of two runs of a model on a device: figures, and the lines whose costs differ.
 
     before, after: {"text": another text of the file}, {"inputs": as in a `# mase:` comment}, {"set": a named set of
     inputs, "" for the comments without a name}, {"passes": true} for the model after its passes; {}, which `after` is

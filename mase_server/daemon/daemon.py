@@ -387,7 +387,7 @@ class Daemon:
     async def compile(
         self, path: str, title: str | None, view: str, further: bool, passes: bool = False
     ) -> answers.Compiled:
-        """What a compiler makes of a model, with or without its passes; kept for the same texts and inputs."""
+        """Compile a model, with or without its passes; kept for the same texts and inputs."""
         title = self.passes.title(path, title)
         imported = list(VIEWS[view])
         steps = self.passes.steps(path, title) if passes else ()

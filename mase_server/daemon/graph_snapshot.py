@@ -360,7 +360,7 @@ class PartView:
 
 @dataclass(slots=True)
 class NodeRun:
-    """What a run on a device takes for a part of a model. moved: bytes read and written.  held: those of activations
+    """The share of a part of a model in a run on a device. moved: bytes read and written.  held: those of activations
     at the peak.  bounds: seconds by what bounds them."""
 
     flops: float = 0
@@ -375,7 +375,7 @@ class NodeRun:
 
     @property
     def bound(self) -> str:
-        """What bounds most of the time."""
+        """The bound of most of the time."""
         return max(self.bounds, key=self.bounds.__getitem__, default="")
 
     def add(self, other: NodeRun, share: float = 1) -> None:

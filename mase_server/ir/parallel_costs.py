@@ -1,4 +1,4 @@
-"""What one of several devices holds and sends: data parallel, fully sharded, or with tensors split; on paper.
+"""The share of one of several devices, held and sent: data parallel, fully sharded, or with tensors split; on paper.
 
 The recording is that of one device that holds everything. Here the share of a device is laid over what it held:
 
@@ -16,7 +16,7 @@ The batch is the one that each device gets. Nothing is hidden behind computing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -47,13 +47,12 @@ def parse_parallel(text: str) -> dict[str, int]:
 
 @dataclass(slots=True)
 class Parallel:
-    """How a model lies on several devices. text: as it was asked for.  devices: of each kind.  training: is it trained?
+    """The way a model lies on several devices. devices: of each kind, none for one alone.  training: is it trained?
 
     parameters: the share of them that a device has where tensors are split.  results, work: the same of what modules
     return and compute, by path.  tp_seconds: of communication.  gathered: bytes that a device holds beside its share.
     """
 
-    text: str
     devices: Mapping[str, int]
     training: bool
     parameters: float = 1.0
@@ -65,7 +64,7 @@ class Parallel:
     @classmethod
     def of(cls, text: str, training: bool) -> Parallel:
         """The plan that a text names; ValueError."""
-        return cls(text, parse_parallel(text), training)
+        return cls(parse_parallel(text), training)
 
     def split(self, graph: MaseGraph, found: Mapping[str, Any]) -> None:
         """Split tensors by the result of `autosharding_analysis_pass` on the graph of the model."""
@@ -96,12 +95,13 @@ class Parallel:
             total = 0
         self.gathered = round(total * self.parameters)
 
-    def share(self, held: Iterable[Held]) -> None:
-        """Leave of each storage what a device has of it."""
+    def share(self, held: Iterable[Held], owned: Container[str], split: Container[str]) -> None:
+        """Leave of each storage what a device has of it. owned, split: kinds that are shared out, and that are split
+        where tensors are."""
         for each in held:
-            if each.kind in ("parameter", "gradient", "optimizer state", "optimizer step"):
+            if each.kind in owned:
                 each.bytes = round(each.bytes * self.owned)
-            elif each.kind in ("activation", "temporary"):
+            elif each.kind in split:
                 each.bytes = round(each.bytes * find_share(self.results, each.place.module))
 
     @property

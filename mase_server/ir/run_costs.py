@@ -48,6 +48,8 @@ PARAMETER, BUFFER, INPUT, ACTIVATION, GRADIENT, STATE, TEMPORARY, UPDATE, GATHER
     "parameter", "buffer", "input", "activation", "gradient", "optimizer state", "temporary", "optimizer step",
     "gathered"
 )  # fmt: skip
+#: The kinds that devices share out.
+_OWNED = (PARAMETER, GRADIENT, STATE, UPDATE)
 #: Points of the curve of memory that are told.
 _POINTS = 2000
 #: Rows of what holds the peak that are told.
@@ -417,22 +419,21 @@ class Run:
     loss: str = ""
     checkpointed: str = ""
     cache: list[torch.Tensor] = field(default_factory=list)
-    parallel: Parallel | None = None
+    parallel: Parallel = field(init=False)
     sharding: tuple[MaseGraph, Mapping[str, Any]] | None = None
     mode: FakeTensorMode | None = None
     optimizer: torch.optim.Optimizer | None = None
 
     def __post_init__(self) -> None:
         """Exchange the tensors of the model; ValueError for a plan of several devices that cannot be."""
-        if self.plan.parallel:
-            self.parallel = Parallel.of(self.plan.parallel, bool(self.plan.train))
-            if self.sharding is not None:
-                self.parallel.split(*self.sharding)
+        self.parallel = Parallel.of(self.plan.parallel, bool(self.plan.train))
+        if self.sharding is not None:
+            self.parallel.split(*self.sharding)
         self.mode = None if self.values else FakeTensorMode(allow_non_fake_inputs=True)
         self.model.train(bool(self.plan.train))
         with outside_modes():
             make_fake(self.model, self.mode, _DTYPES.get(self.plan.dtype))
-        if self.parallel is not None:
+        if self.parallel.devices:
             self.parallel.gather(self.model, find_blocks(self.model))
         if self.plan.checkpoint and self.plan.train:
             self.checkpoint_blocks()
@@ -468,10 +469,10 @@ class Run:
                     del result
                 else:
                     told["gradients"] = self._train(recorder, args, kwargs)
-        if self.parallel is not None:
+        if self.parallel.devices:
             if self.parallel.gathered:
                 recorder.held.append(Held(self.parallel.gathered, GATHERED, _NOWHERE, 0))
-            self.parallel.share(recorder.held)
+            self.parallel.share(recorder.held, _OWNED, (ACTIVATION, TEMPORARY))
             recorder.live = follow_memory(recorder.held, len(recorder.live))
         return recorder, told
 
@@ -646,11 +647,9 @@ def write_costs(run: Run) -> RunCosts:
     recorder, told = run.record()
     held = recorder.at_peak()
     tables = _Tables()
-    calls, owned, sent = [], 1.0, 0
-    if run.parallel is not None:
-        owned, sent = run.parallel.owned, run.parallel.count_sent(told["parameters"], told["gradients"])
+    calls, owned = [], run.parallel.owned
     for (phase, operator, dtype, place, *work), count in recorder.calls.items():
-        if run.parallel is not None:
+        if run.parallel.devices:
             part = owned if phase == "optimizer" else find_share(run.parallel.work, place.module)
             work = [round(each * part) for each in work]
         calls.append([phase, operator, dtype, *tables.place(place), *work, count])
@@ -685,9 +684,9 @@ def write_costs(run: Run) -> RunCosts:
             "fits_checkpointed": more,
             "checkpointed": run.checkpointed,
             "parallel": run.plan.parallel,
-            "devices": 1 if run.parallel is None else math.prod(run.parallel.devices.values()),
-            "sent_bytes": sent,
-            "split_seconds": run.parallel.tp_seconds if run.parallel is not None else 0.0,
+            "devices": math.prod(run.parallel.devices.values()),
+            "sent_bytes": run.parallel.count_sent(told["parameters"], told["gradients"]),
+            "split_seconds": run.parallel.tp_seconds,
             "token_bytes": token,
             "longest": max(0, room // (token * sequences)) if token else 0,
         },

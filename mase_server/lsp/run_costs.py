@@ -1,4 +1,4 @@
-"""What a run costs on the device that was picked for a folder: asked for after each save, told in lenses and hovers.
+"""The costs of a run on the device that was picked for a folder: asked for after each save, told in lenses and hovers.
 
 The pick is kept in the user's state folder; without one, the setting `mase.costs` decides. Nothing is computed where
 neither names a device. First come memory and time, then the sizes that fit, which take more runs.
@@ -144,7 +144,7 @@ class RunCosts:
         return tuple(f"{mark}{text}" for text in describe_run(run.told))
 
     def node_text(self, snapshot: GraphSnapshot, row: int) -> str:
-        """What a node takes of a run; "" if no costs of its trace are shown."""
+        """The share of a node in a run; "" if no costs of its trace are shown."""
         run = self._server.daemon.run_costs(snapshot, snapshot.titles[snapshot.payload["nodes"]["model"][row]])
         return "" if run is None or row not in run.nodes else describe_part(run.nodes[row], run.told)
 

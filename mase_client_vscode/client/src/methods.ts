@@ -153,7 +153,7 @@ export abstract class Methods {
     return this.answer('mase/deviceCosts', params);
   }
 
-  /** What changes between two runs of a model on a device: figures, and the lines whose costs differ. */
+  /** The difference of two runs of a model on a device: figures, and the lines whose costs differ. */
   compareCosts(params: { path: string; model?: string; before: Record<string, unknown>; after?: Record<string, unknown>; device?: string; train?: string; dtype?: string; checkpoint?: boolean; parallel?: string }): Promise<CostComparison> {
     return this.answer('mase/compareCosts', params);
   }

@@ -417,7 +417,7 @@ def run_until_steady(found: Running) -> tuple[float, int] | None:
     """Cycles from one result to the next, once they are constant, and from the first beat in to the last beat of the
     first result. None if nothing moves any more."""
     if any(engine.turns for engine in found.engines.values()):
-        # Who is served first depends on all samples, so all are sent at once. The last ones find engines idle.
+        # All samples decide who is served first, so all are sent at once. The last ones find engines idle.
         found.send(_SAMPLES_OF_ENGINES)
         ends = found.ends()
         middle = ends[2:-2]

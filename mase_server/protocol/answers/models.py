@@ -93,7 +93,7 @@ RowKind = Literal["scope", "layer", "operator", "parameter"]
 
 
 class RowRun(TypedDict):
-    """What a part of a model takes of a run on a device."""
+    """The share of a part of a model in a run on a device."""
 
     seconds: float | None
     moved: int | None
