@@ -308,11 +308,13 @@ class Folders:
 
     async def pull(self) -> None:
         """Request the settings of every folder from the client, and act on changes."""
-        before = {folder: self.settings_of(folder) for folder in self._open_folders()}
+        before: dict[str, Settings] = {}
         if self._server.can("workspace", "configuration"):
             folders = self._by_path()
             items = [lsp.ConfigurationItem(uri, SECTION) for uri in (*folders.values(), None)]
             *sections, everywhere = await self._server.workspace_configuration_async(lsp.ConfigurationParams(items))
+            if self._known.is_set():  # else the open files still wait, and begin with these settings
+                before = {folder: self.settings_of(folder) for folder in self._open_folders()}
             self._pushed = _drop_open_settings(everywhere)
             self._sections = {
                 folder: _drop_open_settings(section) for folder, section in zip(folders, sections, strict=True)

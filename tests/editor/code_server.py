@@ -23,6 +23,7 @@ ENTRY = TOOLS / "node_modules" / "code-server" / "out" / "node" / "entry.js"
 SETTINGS = json.loads(Path(__file__).with_name("settings.json").read_text())
 NO_GALLERY = json.dumps({"serviceUrl": "", "itemUrl": "", "resourceUrlTemplate": "", "controlUrl": ""})
 START_SECONDS = 60.0
+LOG_SHOWN = 4000
 #: Without the short grace time a closed page's language server lives on for three hours.
 QUIET = (
     "--disable-telemetry",
@@ -41,6 +42,12 @@ class CodeServer:
 
     port: int
     process: subprocess.Popen[bytes]
+    home: Path
+
+    def last_log(self) -> str:
+        """What the extension wrote of late in the window that was opened last."""
+        logs = sorted(self.home.rglob("*MASE.log"), key=lambda path: path.stat().st_mtime)
+        return logs[-1].read_text()[-LOG_SHOWN:] if logs else ""
 
     def url(self, folder: Path, *payload: tuple[str, Path]) -> str:
         """The address of a window on a folder, or on a `.code-workspace`; payload: e.g. ("openFile", file)."""
@@ -64,7 +71,7 @@ def running(home: Path, *, trust: bool = False, testing: bool = False, **setting
     process = node(home, "--auth=none", f"--bind-addr=127.0.0.1:{port}", *QUIET, *flags)
     try:
         wait_until_healthy(port, process)
-        yield CodeServer(port, process)
+        yield CodeServer(port, process, home)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)

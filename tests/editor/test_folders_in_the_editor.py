@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import OpenWindow
+from fake_project import wait_until
 from playwright.sync_api import expect
 from window import PATIENCE_MS
 
@@ -81,6 +82,9 @@ def test_each_folder_has_its_own_python_and_another_choice_restarts_workers_alon
     workspace.write_text(json.dumps({"folders": [{"path": "first"}, {"path": "second"}]}))
     window = open_window(workspace, "first/first_model.py")
     window.expect_line("y: f32[B, 16] = self.fc(x)")
+    if not servers_of(pythons):  # VS Code told the settings of the folders after it had started the extension
+        window.command("MASE: Restart Server")
+        wait_until(lambda: bool(servers_of(pythons)), "the server runs in a Python of the folders")
     [server] = servers_of(pythons)
     window.open("second/second_model.py")
     window.expect_line("y: f32[B, 32] = self.fc(x)")

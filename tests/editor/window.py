@@ -153,16 +153,18 @@ class Window:
         return card
 
     def command(self, title: str) -> None:
-        """Run a command from the palette."""
-        self._pick("F1", f">{title}", title)
+        """Run a command from the palette. One that was run before stands first, so the whole title decides."""
+        self._pick("F1", f">{title}", re.compile(rf"^{re.escape(title)}$"))
 
     def choose(self, *rows: str) -> None:
         """Answer questions that VS Code asks at the top, one after the other, with the row that shows each text."""
         for row in rows:
             self.page.locator(".quick-input-list .monaco-list-row", has_text=row).first.click()
 
-    def _pick(self, key: str, text: str, *row: str) -> None:
+    def _pick(self, key: str, text: str, *row: str | re.Pattern[str]) -> None:
         """Press the key that opens VS Code's input at the top, ask it for `text`, take the first row that shows `row`.
+
+        A pattern is held against what the row is called, a text against all that the row shows.
 
         What takes the focus meanwhile closes the input: an output channel that was just shown does so once it is
         painted. A page of ours that was just thrown away keeps the focus and swallows the key. A person presses again.
@@ -170,7 +172,10 @@ class Window:
         field = self.page.locator(".quick-input-widget input[type=text]")
         choice = self.page.locator(".quick-input-list .monaco-list-row")
         for part in row:
-            choice = choice.filter(has_text=part)
+            if isinstance(part, str):
+                choice = choice.filter(has_text=part)
+            else:
+                choice = choice.filter(has=self.page.locator(".label-name", has_text=part))
         for tried in range(TRIES):
             self.page.keyboard.press(key)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import re
 import sys
@@ -94,6 +95,9 @@ class Editor:
         self.folder, self.can, self.settings = folder, can or capabilities(), settings
         self.options = {"trusted": True} if options is None else options
         self.answer = answer
+        #: Unset, the editor takes its time to tell its settings.
+        self.tells_settings = asyncio.Event()
+        self.tells_settings.set()
         self.unread: list[tuple[str, object]] = []
         self._arrived = asyncio.Event()
         self._versions: dict[Path, int] = {}
@@ -104,7 +108,7 @@ class Editor:
         for method in (*REFRESHES, _GRAPHS):
             self._listen(method, lambda params: None)
         self._listen(lsp.WINDOW_WORK_DONE_PROGRESS_CREATE, lambda params: None)
-        self._listen(lsp.WORKSPACE_CONFIGURATION, lambda params: [self.settings for _ in params.items])
+        self._listen(lsp.WORKSPACE_CONFIGURATION, self._tell_settings)
         self._listen(lsp.WINDOW_SHOW_MESSAGE_REQUEST, lambda params: self.answer)
         self._listen(lsp.WINDOW_SHOW_DOCUMENT, lambda params: lsp.ShowDocumentResult(True))
         self.client.protocol.send_request_async = self._limited(self.client.protocol.send_request_async)
@@ -114,7 +118,12 @@ class Editor:
         async def handler(*params):
             self.unread.append((method, params[0] if params else None))
             self._arrived.set()
-            return None if answer is None else answer(params[0] if params else None)
+            told = None if answer is None else answer(params[0] if params else None)
+            return await told if inspect.isawaitable(told) else told
+
+    async def _tell_settings(self, params):
+        await self.tells_settings.wait()
+        return [self.settings for _ in params.items]
 
     def _limited(self, send):
         """Requests that are sent at once, as they were, and whose answer is not waited for without end."""

@@ -372,6 +372,18 @@ async def test_a_changed_interpreter_starts_the_folder_anew(new_editor):
     assert await editor.end_state(path) == "ready"
 
 
+async def test_a_file_opened_while_the_editor_tells_another_interpreter_starts_anew_with_it(new_editor):
+    editor = await new_editor(can=capabilities(configuration=True), settings={"interpreter": "/one"})
+    await editor.expect(lsp.WORKSPACE_CONFIGURATION)
+    editor.settings = {"interpreter": "/two"}
+    editor.tells_settings.clear()
+    editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
+    await editor.expect(lsp.WORKSPACE_CONFIGURATION)
+    path, _ = await opened(editor)
+    editor.tells_settings.set()
+    assert await editor.end_state(path) == "ready"
+
+
 async def test_a_long_trace_shows_progress_that_can_be_cancelled(new_editor):
     editor = await new_editor(can=capabilities(progress=True))
     path = editor.folder / "net.py"
