@@ -19,49 +19,54 @@ module fifo #(
     $error("fifo: DEPTH is %0d; it has to be at least 1", DEPTH);
   end
 
-  localparam int AddressWidth = (DEPTH > 1) ? $clog2(DEPTH) : 1;
+  // The beat at the output stands in a register, so that neither the memory's address nor its read waits for the sink.
+  localparam int Depth = (DEPTH > 1) ? DEPTH - 1 : 1;
+  localparam int AddressWidth = (Depth > 1) ? $clog2(Depth) : 1;
   localparam int CountWidth = $clog2(DEPTH + 1);
-  localparam logic [AddressWidth-1:0] Last = AddressWidth'(DEPTH - 1);
+  localparam logic [AddressWidth-1:0] Last = AddressWidth'(Depth - 1);
 
-  logic [DATA_WIDTH-1:0] memory[DEPTH];
-  logic [AddressWidth-1:0] write_at, read_at, read_next;
-  logic [CountWidth-1:0] count;
-  logic push, pop;
+  logic [DATA_WIDTH-1:0] memory[Depth];
+  logic [AddressWidth-1:0] write_at, read_at;
+  logic [CountWidth-1:0] count;  // beats in the memory
+  logic full;  // with the beat at the output
+  logic push, pop, moves, load, store, filled;
 
-  assign data_in_0_ready = count != CountWidth'(DEPTH);
-  assign data_out_0_valid = count != '0;
+  assign data_in_0_ready = !full;
   assign push = data_in_0_valid && data_in_0_ready;
   assign pop = data_out_0_valid && data_out_0_ready;
-
-  always_comb begin
-    read_next = read_at;
-    if (pop) read_next = (read_at == Last) ? '0 : read_at + 1'b1;
-  end
+  assign moves = !data_out_0_valid || data_out_0_ready;
+  assign load = moves && count != '0;
+  assign store = push && !(moves && count == '0);
+  // One more beat fills it. Without a beat at the output there is none in the memory.
+  assign filled = (DEPTH == 1) ? !data_out_0_valid : data_out_0_valid && count == CountWidth'(Depth - 1);
 
   always_ff @(posedge clk) begin
     if (rst) begin
-      write_at <= '0;
-      read_at  <= '0;
-      count    <= '0;
+      write_at         <= '0;
+      read_at          <= '0;
+      count            <= '0;
+      full             <= 1'b0;
+      data_out_0_valid <= 1'b0;
     end else begin
-      if (push) write_at <= (write_at == Last) ? '0 : write_at + 1'b1;
-      read_at <= read_next;
-      if (push != pop) count <= push ? count + 1'b1 : count - 1'b1;
+      if (store) write_at <= (write_at == Last) ? '0 : write_at + 1'b1;
+      if (load) read_at <= (read_at == Last) ? '0 : read_at + 1'b1;
+      if (store != load) count <= store ? count + 1'b1 : count - 1'b1;
+      full <= (push && !pop) ? filled : full && !pop;
+      if (moves) data_out_0_valid <= count != '0 || push;
     end
   end
 
-  always_ff @(posedge clk) if (push) memory[write_at] <= data_in_0;
+  always_ff @(posedge clk) if (store) memory[write_at] <= data_in_0;
 
   if (DEPTH <= 32) begin : g_distributed
-    assign data_out_0 = memory[read_at];
+    always_ff @(posedge clk) if (moves) data_out_0 <= (count != '0) ? memory[read_at] : data_in_0;
   end else begin : g_block
-    // A block memory reads in a clocked way: a beat that is written where the next one is read goes round it.
+    // A block memory reads into a register of its own: a beat that goes round it stands in another.
     logic [DATA_WIDTH-1:0] stored, passed;
     logic passes;
     always_ff @(posedge clk) begin
-      stored <= memory[read_next];
-      passed <= data_in_0;
-      passes <= push && write_at == read_next;
+      if (moves) stored <= memory[read_at];
+      if (moves) {passed, passes} <= {data_in_0, count == '0};
     end
     assign data_out_0 = passes ? passed : stored;
   end

@@ -34,6 +34,8 @@ module image_padding #(
   logic [ColumnWidth-1:0] column;
   logic [RowWidth-1:0] row;
   logic moves, last_beat, last_column, last_row, is_pixel;
+  // Past the borders before the image, and not yet in those behind it: registers, because long paths begin with them.
+  logic in_columns, in_rows;
   logic begun;  // a pixel of the present image was taken, so that all of it will come
 
   loop_counter #(
@@ -45,13 +47,7 @@ module image_padding #(
       .last(last_beat)
   );
 
-  // One past the last of a border, so that a border of 0 needs no comparison with a number below 0.
-  logic after_left, before_right, after_top, before_bottom;
-  assign after_left = column + ColumnWidth'(1) > ColumnWidth'(LEFT);
-  assign before_right = column < ColumnWidth'(Columns - RIGHT);
-  assign after_top = row + RowWidth'(1) > RowWidth'(TOP);
-  assign before_bottom = row < RowWidth'(Rows - BOTTOM);
-  assign is_pixel = after_left && before_right && after_top && before_bottom;
+  assign is_pixel = in_columns && in_rows;
 
   assign data_out_0_valid = (begun && !is_pixel) || data_in_0_valid;
   assign data_out_0 = is_pixel ? data_in_0 : {DATA_IN_0_PARALLELISM_DIM_0{Element}};
@@ -63,13 +59,26 @@ module image_padding #(
 
   always_ff @(posedge clk) begin
     if (rst) begin
-      column <= '0;
-      row    <= '0;
-      begun  <= 1'b0;
+      column     <= '0;
+      row        <= '0;
+      in_columns <= LEFT == 0;
+      in_rows    <= TOP == 0;
+      begun      <= 1'b0;
     end else if (moves) begin
       begun <= (begun || is_pixel) && !(last_beat && last_column && last_row);
       if (last_beat) column <= last_column ? '0 : column + 1'b1;
       if (last_beat && last_column) row <= last_row ? '0 : row + 1'b1;
+      // No column is the one before a border of 0: the counter holds one number more than there are columns.
+      if (last_beat) begin
+        if (last_column) in_columns <= LEFT == 0;
+        else if (column == ColumnWidth'(LEFT - 1)) in_columns <= 1'b1;
+        else if (column == ColumnWidth'(Columns - RIGHT - 1)) in_columns <= 1'b0;
+      end
+      if (last_beat && last_column) begin
+        if (last_row) in_rows <= TOP == 0;
+        else if (row == RowWidth'(TOP - 1)) in_rows <= 1'b1;
+        else if (row == RowWidth'(Rows - BOTTOM - 1)) in_rows <= 1'b0;
+      end
     end
   end
 endmodule

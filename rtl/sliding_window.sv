@@ -70,64 +70,93 @@ module sliding_window #(
   localparam int AddressWidth = (Depth > 1) ? $clog2(Depth) : 1;
   localparam int HeldWidth = $clog2(2 * Reach + 1) + 1;
 
-  function automatic [PlaceWidth-1:0] around(input [PlaceWidth-1:0] place);
-    around = (place >= PlaceWidth'(Depth)) ? place - PlaceWidth'(Depth) : place;
+  // A place moved by less than the ring's length: both sums are made at once, and the second's sign chooses.
+  function automatic [PlaceWidth-1:0] around(input [PlaceWidth-1:0] place, step, input signed [PlaceWidth:0] back);
+    logic signed [PlaceWidth:0] wrapped;
+    wrapped = $signed({1'b0, place}) + back;
+    around = wrapped[PlaceWidth] ? place + step : wrapped[PlaceWidth-1:0];
   endfunction
 
   logic [Beat-1:0] memory[Depth];
   logic [PlaceWidth-1:0] write_at, read_at, origin, base;
   // Beats that arrived from the origin on; below zero where the origin is past what has arrived.
   logic signed [HeldWidth-1:0] held;
-  // Beats that arrived from the read on: the next read's comparison is made a cycle before, with and without a read in
-  // this one, because long paths begin with it.
-  logic signed [HeldWidth-1:0] left, left_after_read;
-  logic available;
+  logic room;  // for a beat to come: held < Depth
+  // Beats that arrived behind the one that is read next; below zero where that one has not come.
+  logic signed [HeldWidth-1:0] ahead, after_push, after_read, after_both;
+  logic push, read;
 
+  // The loops are one read ahead of the data: what ends with a read, and what moves then, stands in registers.
+  logic primed, advance;
   logic last_channel, last_column, last_line, last_count, last_group, last_window_column, last_window_row;
-  logic ends_pass, ends_group, ends_window, push, read;
+  logic pass_ends, group_ends, window_ends;
+  logic ends_pass, ends_group, ends_window;
 
-  loop_counter #(.COUNT(Group)) channels (.clk, .rst, .step(read), .last(last_channel));
-  loop_counter #(.COUNT(KERNEL_WIDTH)) columns (.clk, .rst, .step(read && last_channel), .last(last_column));
+  assign advance = read || !primed;
+  assign pass_ends = last_channel && last_column && last_line;
+  assign group_ends = pass_ends && last_count;
+  assign window_ends = group_ends && last_group;
+
+  loop_counter #(.COUNT(Group)) channels (.clk, .rst, .step(advance), .last(last_channel));
+  loop_counter #(.COUNT(KERNEL_WIDTH)) columns (.clk, .rst, .step(advance && last_channel), .last(last_column));
   loop_counter #(.COUNT(KERNEL_HEIGHT)) lines (
-      .clk, .rst, .step(read && last_channel && last_column), .last(last_line));
-  loop_counter #(.COUNT(COUNT)) passes (.clk, .rst, .step(read && ends_pass), .last(last_count));
-  loop_counter #(.COUNT(GROUPS)) groups (.clk, .rst, .step(read && ends_group), .last(last_group));
+      .clk, .rst, .step(advance && last_channel && last_column), .last(last_line));
+  loop_counter #(.COUNT(COUNT)) passes (.clk, .rst, .step(advance && pass_ends), .last(last_count));
+  loop_counter #(.COUNT(GROUPS)) groups (.clk, .rst, .step(advance && group_ends), .last(last_group));
   loop_counter #(.COUNT(Columns)) window_columns (
-      .clk, .rst, .step(read && ends_window), .last(last_window_column));
+      .clk, .rst, .step(advance && window_ends), .last(last_window_column));
   loop_counter #(.COUNT(Rows)) window_rows (
-      .clk, .rst, .step(read && ends_window && last_window_column), .last(last_window_row));
+      .clk, .rst, .step(advance && window_ends && last_window_column), .last(last_window_row));
 
-  assign ends_pass = last_channel && last_column && last_line;
-  assign ends_group = ends_pass && last_count;
-  assign ends_window = ends_group && last_group;
-
-  // What the origin moves by at the end of a window, and the read otherwise.
-  logic [PlaceWidth-1:0] origin_step, origin_next, read_step;
-  logic [HeldWidth-1:0] freed;
+  // What the read moves by in a pass, what the origin does at the end of a window, and what the read passes by then.
+  logic [PlaceWidth-1:0] read_step, origin_step, read_step_next, origin_step_next;
+  logic signed [PlaceWidth:0] read_back, origin_back;
+  logic [HeldWidth-1:0] freed, freed_next;
+  logic signed [HeldWidth-1:0] passed, passed_less, passed_next;
 
   always_comb begin
-    if (!last_window_column) freed = HeldWidth'(ToColumn);
-    else if (!last_window_row) freed = HeldWidth'(ToRow);
-    else freed = HeldWidth'(ToImage);
-    if (!last_window_column) origin_step = PlaceWidth'(ToColumn % Depth);
-    else if (!last_window_row) origin_step = PlaceWidth'(ToRow % Depth);
-    else origin_step = PlaceWidth'(ToImage % Depth);
-    origin_next = around(origin + origin_step);
-    if (!last_channel) read_step = PlaceWidth'(1);
-    else if (!last_column) read_step = PlaceWidth'(ToPixel);
-    else read_step = PlaceWidth'(ToLine);
+    if (!last_window_column) begin
+      freed_next = HeldWidth'(ToColumn);
+      origin_step_next = PlaceWidth'(ToColumn % Depth);
+    end else if (!last_window_row) begin
+      freed_next = HeldWidth'(ToRow);
+      origin_step_next = PlaceWidth'(ToRow % Depth);
+    end else begin
+      freed_next = HeldWidth'(ToImage);
+      origin_step_next = PlaceWidth'(ToImage % Depth);
+    end
+    if (!last_channel) read_step_next = PlaceWidth'(1);
+    else if (!last_column) read_step_next = PlaceWidth'(ToPixel);
+    else read_step_next = PlaceWidth'(ToLine);
+    if (!pass_ends) passed_next = $signed(HeldWidth'(read_step_next));
+    else if (!group_ends) passed_next = -$signed(HeldWidth'(Last));
+    else if (!window_ends) passed_next = -$signed(HeldWidth'(Last - Group));
+    else passed_next = $signed(freed_next) - $signed(HeldWidth'(End));
   end
 
-  assign data_in_0_ready = held < $signed(HeldWidth'(Depth));
-  assign push = data_in_0_valid && data_in_0_ready;
-  assign read = available && (!data_out_0_valid || data_out_0_ready);
-
-  always_comb begin
-    if (!ends_pass) left_after_read = left - $signed(HeldWidth'(read_step));
-    else if (!ends_group) left_after_read = left + $signed(HeldWidth'(Last));
-    else if (!ends_window) left_after_read = left + $signed(HeldWidth'(Last - Group));
-    else left_after_read = left + $signed(HeldWidth'(End)) - $signed(freed);
+  always_ff @(posedge clk) begin
+    primed <= !rst;
+    if (advance) begin
+      {ends_pass, ends_group, ends_window} <= {pass_ends, group_ends, window_ends};
+      {read_step, origin_step} <= {read_step_next, origin_step_next};
+      read_back <= $signed({1'b0, read_step_next}) - (PlaceWidth + 1)'(Depth);
+      origin_back <= $signed({1'b0, origin_step_next}) - (PlaceWidth + 1)'(Depth);
+      freed <= window_ends ? freed_next : '0;
+      passed <= passed_next;
+      passed_less <= passed_next - 1'b1;
+    end
   end
+
+  logic [PlaceWidth-1:0] origin_next, group_next;
+  assign origin_next = around(origin, origin_step, origin_back);
+  assign group_next = around(base, PlaceWidth'(Group), (PlaceWidth + 1)'(Group - Depth));
+
+  assign data_in_0_ready = room;
+  assign push = data_in_0_valid && room;
+  assign read = !ahead[HeldWidth-1] && (!data_out_0_valid || data_out_0_ready);
+  assign after_push = ahead + 1'b1;
+  assign after_read = ahead - passed;
+  assign after_both = ahead - passed_less;
 
   always_ff @(posedge clk) begin
     if (rst) begin
@@ -136,29 +165,22 @@ module sliding_window #(
       origin           <= '0;
       base             <= '0;
       held             <= '0;
-      left             <= '0;
-      available        <= 1'b0;
+      room             <= 1'b1;
+      ahead            <= '1;
       data_out_0_valid <= 1'b0;
     end else begin
-      if (push) write_at <= around(write_at + PlaceWidth'(1));
-      held <= held + $signed(HeldWidth'(push)) - ((read && ends_window) ? $signed(freed) : '0);
-      left <= (read ? left_after_read : left) + $signed(HeldWidth'(push));
-      if (push) available <= read ? !left_after_read[HeldWidth-1] : !left[HeldWidth-1];
-      else available <= read ? left_after_read > $signed(HeldWidth'(0)) : left > $signed(HeldWidth'(0));
+      if (push) write_at <= (write_at == PlaceWidth'(Depth - 1)) ? '0 : write_at + 1'b1;
+      held <= (read ? held - $signed(freed) : held) + $signed(HeldWidth'(push));
+      if (push) room <= (read && ends_window) || held != $signed(HeldWidth'(Depth - 1));
+      else if (read && ends_window) room <= 1'b1;
+      if (read) ahead <= push ? after_both : after_read;
+      else if (push) ahead <= after_push;
       if (read) begin
         data_out_0_valid <= 1'b1;
-        if (ends_window) begin
-          origin      <= origin_next;
-          base        <= origin_next;
-          read_at     <= origin_next;
-        end else if (ends_group) begin
-          base        <= around(base + PlaceWidth'(Group));
-          read_at     <= around(base + PlaceWidth'(Group));
-        end else if (ends_pass) begin
-          read_at <= base;
-        end else begin
-          read_at <= around(read_at + read_step);
-        end
+        if (ends_window) {origin, base, read_at} <= {3{origin_next}};
+        else if (ends_group) {base, read_at} <= {2{group_next}};
+        else if (ends_pass) read_at <= base;
+        else read_at <= around(read_at, read_step, read_back);
       end else if (data_out_0_ready) begin
         data_out_0_valid <= 1'b0;
       end

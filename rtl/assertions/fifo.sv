@@ -3,9 +3,10 @@ bind fifo stream_checker #(.DATA_WIDTH(DATA_WIDTH)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind fifo stream_checker #(.DATA_WIDTH(DATA_WIDTH)) check_out (
     .clk, .rst, .data(data_out_0), .valid(data_out_0_valid), .ready(data_out_0_ready));
-bind fifo fifo_checker #(.DEPTH(DEPTH), .CountWidth(CountWidth)) check_count (.clk, .rst, .push, .pop, .count);
+bind fifo fifo_checker #(.DEPTH(DEPTH), .CountWidth(CountWidth)) check_count (
+    .clk, .rst, .push, .shows(data_out_0_valid), .count);
 
-/// Nothing is written into a full storage, and nothing is read from an empty one.
+/// Nothing is written into a full storage, and no beat waits in the memory while none stands at the output.
 module fifo_checker #(
     parameter int DEPTH = 4,
     parameter int CountWidth = 3
@@ -13,16 +14,16 @@ module fifo_checker #(
     input logic                  clk,
     input logic                  rst,
     input logic                  push,
-    input logic                  pop,
+    input logic                  shows,
     input logic [CountWidth-1:0] count
 );
   always_ff @(posedge clk) begin
     never_overflows :
-    assert (rst || !push || count != CountWidth'(DEPTH))
+    assert (rst || !push || count + CountWidth'(shows) != CountWidth'(DEPTH))
     else $error("%m: a beat was written although all %0d places are taken", DEPTH);
 
-    never_underflows :
-    assert (rst || !pop || count != '0)
-    else $error("%m: a beat was read from an empty fifo");
+    never_waits :
+    assert (rst || shows || count == '0)
+    else $error("%m: a beat waits in the memory while the output shows none");
   end
 endmodule
