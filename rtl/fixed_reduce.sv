@@ -19,13 +19,18 @@ module fixed_reduce #(
     input  logic                                                         data_out_0_ready
 );
   localparam int Width = DATA_IN_0_PARALLELISM_DIM_0 * OutPrecision;
-  localparam int IndexWidth = (BEATS > 1) ? $clog2(BEATS) : 1;
 
-  logic [Width-1:0] memory[BEATS];
   logic [Width-1:0] stored, updated;
-  logic [IndexWidth-1:0] index;
   logic push, first, last_beat, last;
 
+  loop_counter #(
+      .COUNT(BEATS)
+  ) beats (
+      .clk,
+      .rst,
+      .step(push),
+      .last(last_beat)
+  );
   loop_counter #(
       .COUNT(COUNT)
   ) positions (
@@ -37,8 +42,6 @@ module fixed_reduce #(
 
   assign data_in_0_ready = !data_out_0_valid || data_out_0_ready;
   assign push = data_in_0_valid && data_in_0_ready;
-  assign last_beat = index == IndexWidth'(BEATS - 1);
-  assign stored = memory[index];
 
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic signed [OutPrecision-1:0] so_far, element;
@@ -53,18 +56,33 @@ module fixed_reduce #(
 
   always_ff @(posedge clk) begin
     if (rst) begin
-      index            <= '0;
       first            <= 1'b1;
       data_out_0_valid <= 1'b0;
     end else if (data_in_0_ready) begin
-      if (push) index <= last_beat ? '0 : index + 1'b1;
       if (push && last_beat) first <= last;
       data_out_0_valid <= push && last;
     end
   end
 
-  always_ff @(posedge clk) begin
-    if (push) memory[index] <= updated;
-    if (push) data_out_0 <= updated;
+  always_ff @(posedge clk) if (push) data_out_0 <= updated;
+
+  // What was made of a beat comes back BEATS beats later. On its way it stands at the output, in a memory, in a register.
+  if (BEATS == 1) begin : g_at_once
+    assign stored = data_out_0;
+  end else if (BEATS == 2) begin : g_register
+    always_ff @(posedge clk) if (push) stored <= data_out_0;
+  end else begin : g_memory
+    localparam int Depth = BEATS - 2;
+    localparam int IndexWidth = (Depth > 1) ? $clog2(Depth) : 1;
+    logic [Width-1:0] memory[Depth];
+    logic [IndexWidth-1:0] index;
+    always_ff @(posedge clk) begin
+      if (rst) index <= '0;
+      else if (push) index <= (index == IndexWidth'(Depth - 1)) ? '0 : index + 1'b1;
+    end
+    always_ff @(posedge clk) begin
+      if (push) memory[index] <= data_out_0;
+      if (push) stored <= memory[index];
+    end
   end
 endmodule
