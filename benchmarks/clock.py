@@ -1,0 +1,152 @@
+"""The clock of emitted designs and of single components after place and route, for an ECP5-85k of speed grade 6.
+
+Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them without pins, once for each seed; the figure is
+the median. A component has the sizes that its parameters have by default, and stands between registers, so that the paths
+from its inputs and to its outputs count. `--path` tells the cells of the longest path of the first seed.
+
+Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...] [--path]
+
+NEXTPNR names the program; without it `nextpnr-ecp5` is looked for. `make fmax` installs one and measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from estimates import lower
+from rich.console import Console
+from rich.table import Table
+
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.verilog import find_components, rtl_folder
+from mase_server.programs import find_program
+
+#: What the clock is aimed at; a goal above what can be reached makes the router try harder.
+GOAL_MHZ = 150
+#: Networks of estimates.py, and the multipliers that they are measured with.
+DESIGNS: Mapping[str, int] = {"mlp": 52, "digits": 60, "lenet": 60, "encoder": 100, "resnet8": 64}
+CELLS = {"TRELLIS_COMB": "tables", "TRELLIS_FF": "registers", "MULT18X18D": "MULT18", "DP16KD": "memories"}
+CLOCK = re.compile(r"clk$")
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What place and route made of one netlist: the clock in MHz, cells by kind, the longest path."""
+
+    clock: float
+    cells: Mapping[str, int]
+    path: Sequence[str]
+
+
+def run(command: Sequence[str], folder: Path) -> str:
+    """Run a program in a folder; SystemExit with what it wrote if it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{command[0]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+    return done.stdout
+
+
+def write_design(name: str, folder: Path) -> str:
+    """Emit a network's hardware into a folder: the name of its top module."""
+    design = lower(name)
+    emit_folder(design, fold_design(design, multipliers=DESIGNS[name]), name, random_inputs(design, 1)).write(folder)
+    return name
+
+
+def write_component(name: str, folder: Path) -> str:
+    """A component between registers, in a folder: the name of its top module."""
+    files = find_components(name)
+    (folder / "files.f").write_text("\n".join(map(str, files)) + "\n")
+    for memory in re.findall(r'"(\w+\.mem)"', "".join(path.read_text() for path in files)):
+        (folder / memory).write_text("".join(f"{number:x}\n" for number in range(4)))
+    read = f"read_verilog -sv -defer {' '.join(map(str, files))}; hierarchy -top {name}; proc"
+    run([tool("YOSYS", "yosys"), "-q", "-p", f"{read}; write_json ports.json"], folder)
+    module = json.loads((folder / "ports.json").read_text())["modules"]
+    ports = next(each for key, each in module.items() if key == name or key.startswith(f"$paramod\\{name}"))["ports"]
+    lines = ["module between ("]
+    lines += [",\n".join(f"{each['direction']} logic [{len(each['bits']) - 1}:0] {port}" for port, each in ports.items())]
+    lines += [");"]
+    wired = []
+    for port, each in ports.items():
+        if CLOCK.search(port):
+            wired.append(f".{port}({port})")
+            continue
+        lines.append(f"logic [{len(each['bits']) - 1}:0] {port}_r;")
+        ends = (f"{port}_r", port) if each["direction"] == "input" else (port, f"{port}_r")
+        lines.append(f"always_ff @(posedge clk) {ends[0]} <= {ends[1]};")
+        wired.append(f".{port}({port}_r)")
+    lines += [f"{name} inside ({', '.join(wired)});", "endmodule"]
+    (folder / "between.sv").write_text("\n".join(lines) + "\n")
+    with (folder / "files.f").open("a") as more:
+        more.write("between.sv\n")
+    return "between"
+
+
+def tool(variable: str, name: str) -> str:
+    """The path of a program; SystemExit if it is missing."""
+    found = find_program(os.environ.get(variable, name))
+    if found is None:
+        raise SystemExit(f"{name} is not installed; `make fmax` installs what is needed, {variable} names another one")
+    return found
+
+
+def place(folder: Path, top: str, seed: int) -> Routed:
+    """Place and route what Yosys makes of a folder, once."""
+    if not (folder / "cells.json").exists():
+        files = " ".join((folder / "files.f").read_text().split())
+        steps = f"read_verilog -sv -defer {files}; synth_ecp5 -top {top} -json cells.json"
+        run([tool("YOSYS", "yosys"), "-q", "-p", steps], folder)
+    command = [tool("NEXTPNR", "nextpnr-ecp5"), "--85k", "--package", "CABGA756", "--speed", "6", "--out-of-context"]
+    command += ["--json", "cells.json", "--freq", f"{GOAL_MHZ}", "--timing-allow-fail", "--seed", f"{seed}"]
+    run([*command, "-q", "--report", "report.json"], folder)
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    clock = min(each["achieved"] for each in report["fmax"].values()) if report["fmax"] else float("inf")
+    cells = {word: report["utilization"].get(cell, {}).get("used", 0) for cell, word in CELLS.items()}
+    steps = [each for path in report["critical_paths"][:1] for each in path["path"] if each["delay"] > 0]
+    path = [f"{each['delay']:5.2f} ns  {each['type']:8}  {each['to']['cell']}" for each in steps]
+    return Routed(clock, cells, path)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["mlp", "digits", "encoder"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--path", action="store_true", help="tell the longest path")
+    options = parser.parse_args()
+    names = [each for name in options.names for each in (components() if name == "components" else [name])]
+    title = f"ECP5-85k, speed grade 6, median of {len(options.seeds)} seeds"
+    table = Table("design", "MHz", "lowest", "highest", *CELLS.values(), title=title)
+    console = Console()
+    for name in names:
+        with tempfile.TemporaryDirectory() as place_:
+            folder = Path(place_)
+            top = (write_design if name in DESIGNS else write_component)(name, folder)
+            found = [place(folder, top, seed) for seed in options.seeds]
+        clocks = [each.clock for each in found]
+        shown = [f"{figure:.0f}" for figure in (median(clocks), min(clocks), max(clocks))]
+        table.add_row(name, *shown, *(f"{number:,}" for number in found[0].cells.values()))
+        console.print(f"{name}: {shown[0]} MHz")
+        if options.path:
+            console.print("\n".join(found[0].path), highlight=False)
+    console.print(table)
+
+
+def components() -> list[str]:
+    """The names of all components."""
+    return sorted(path.stem for path in rtl_folder().glob("*.sv"))
+
+
+if __name__ == "__main__":
+    main()
