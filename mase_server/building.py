@@ -56,6 +56,13 @@ class Part:
         }
 
 
+#: Each `bus` of a build, and the least bits of a beat on it.
+BUSES: Mapping[str, int] = {"": 0, "axi": 32, "axi32": 32, "axi64": 64, "axi128": 128, "axi256": 256, "axi512": 512}
+
+#: What the name of the shell on a bus adds to that of the top module.
+SHELL_SUFFIX = "_axi"
+
+
 @dataclass(frozen=True, slots=True)
 class Build:
     """Parameters of an emission.
@@ -65,7 +72,8 @@ class Build:
     else random ones.  multipliers: a maximum; None for none.  interval: the maximum cycles from one sample to the next;
     None for the shortest within the budget; without both, each layer has one multiplier.  scope: a module's path or a
     node's name, to build only that; "" for the whole model.  max_multipliers, max_memory_bits: a larger design is not
-    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.
+    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.  bus: a key of
+    BUSES, for a shell of AXI4-Streams and registers around the top module; "" for none.
     """
 
     precision: str = "fixed(8,auto)"
@@ -77,9 +85,10 @@ class Build:
     max_memory_bits: int = 1 << 28
     target: str = ""
     part: Part | None = None
+    bus: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("precision", "data", "scope", "target"):
+        for name in ("precision", "data", "scope", "target", "bus"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
@@ -88,6 +97,8 @@ class Build:
                 raise ValueError(f"{name} is {value!r}; it takes a whole number from 1")
         if self.target != (self.part.name if self.part else ""):
             raise ValueError(f"the part {self.target!r} is not known here")
+        if self.bus not in BUSES:
+            raise ValueError(f"there is no bus {self.bus!r}{suggest(self.bus, [each for each in BUSES if each])}")
 
     def to_wire(self) -> BuildRecord:
         """As a map of plain values, under the names of the fields."""
@@ -101,6 +112,7 @@ class Build:
             "max_memory_bits": self.max_memory_bits,
             "target": self.target,
             "part": self.part.to_wire() if self.part else None,
+            "bus": self.bus,
         }
 
     @classmethod

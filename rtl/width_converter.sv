@@ -1,11 +1,13 @@
 /// Change how many elements a beat carries, by any ratio: the order of the elements stays.
 /// Goes through their greatest common divisor: GCD elements per cycle at most, so 6 to 4 lanes runs at 2 a cycle.
-/// One cycle of latency for each of the two steps that is needed. A tensor has to be a multiple of both numbers.
+/// One cycle of latency for each of the two steps that is needed. A tensor has to be a multiple of both numbers,
+/// or of one with LENGTH, its elements: its last beat on the other side is then partly used, as in the two steps.
 /// Does not cut the ready path; equal numbers are wires.
 module width_converter #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
-    parameter int DATA_OUT_0_PARALLELISM_DIM_0 = 6
+    parameter int DATA_OUT_0_PARALLELISM_DIM_0 = 6,
+    parameter int LENGTH                       = 0
 ) (
     input  logic                                                          clk,
     input  logic                                                          rst,
@@ -45,7 +47,8 @@ module width_converter #(
   end else begin : g_split
     width_downsizer #(
         .DATA_WIDTH(Width),
-        .RATIO(Split)
+        .RATIO(Split),
+        .LENGTH(LENGTH / Common)
     ) downsizer (
         .clk,
         .rst,
@@ -65,7 +68,8 @@ module width_converter #(
   end else begin : g_gather
     width_upsizer #(
         .DATA_WIDTH(Width),
-        .RATIO(Gather)
+        .RATIO(Gather),
+        .LENGTH(LENGTH / Common)
     ) upsizer (
         .clk,
         .rst,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mase_server.building import is_whole
+from mase_server.building import SHELL_SUFFIX, is_whole
 from mase_server.cli.applying import Reporter, call
 from mase_server.cli.session import Outcome, Wanted, daemon_for, outcome_of
 from mase_server.cli.showing import problem_line, problem_map
@@ -194,7 +194,8 @@ async def _simulate_and_synthesise(request: Request, made: Made, folder: Path, t
         synthesis, failure = None, None
         if request.synthesise:
             try:
-                synthesis = await synthesise(folder, made.emission["module"], progress)
+                top = made.emission["module"] + (SHELL_SUFFIX if made.emission["build"]["bus"] else "")
+                synthesis = await synthesise(folder, top, progress)
             except SimulationError as error:
                 failure = str(error)
     return replace(made, simulation=simulation, synthesis=synthesis, results=results, failure=failure)

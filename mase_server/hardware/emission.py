@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mase_server.building import rtl_folder
+from mase_server.building import BUSES, SHELL_SUFFIX, Build, Part, rtl_folder
 from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding
@@ -22,7 +23,24 @@ from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.memories import pack_rows, words_to_hexadecimal
 from mase_server.hardware.netlist import build_netlist
 from mase_server.hardware.twin import integer_graph
-from mase_server.hardware.verilog import Netlist, Tap, Text, find_components, make_identifier, top_text
+from mase_server.hardware.verilog import (
+    FIRST_STREAM,
+    LITE_PORTS,
+    REGISTERS,
+    SHELL_COMPONENTS,
+    STREAM_REGISTERS,
+    STREAM_STEP,
+    Channel,
+    Netlist,
+    Register,
+    Tap,
+    Text,
+    element_bytes,
+    find_components,
+    make_identifier,
+    shell_text,
+    top_text,
+)
 from mase_server.protocol.records import Accuracy, Totals
 from mase_server.visible import escape_markdown
 
@@ -64,7 +82,10 @@ def _count_held_numbers(operation: Operation) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The emitted files. files: text by relative path.  top: the top module, with the lines of each operation."""
+    """The emitted files. name: of the outermost module.  files: text by relative path.
+
+    top: the top module, with the lines of each operation.
+    """
 
     name: str
     files: Mapping[str, str]
@@ -104,29 +125,49 @@ def build_top(design: Design, folding: Folding, name: str, weights: str = "") ->
     return Top(module, name, folding, made, top_text(module, made, _describe_top(name, design, folding, weights)))
 
 
-def emit_folder(design: Design, folding: Folding, name: str, inputs: list[Tensor]) -> Emitted:
+def emit_folder(
+    design: Design, folding: Folding, name: str, inputs: list[Tensor], build: Build | None = None
+) -> Emitted:
     """The folder of a design: `build_folder` of its `build_top`."""
-    return build_folder(design, build_top(design, folding, name), inputs)
+    return build_folder(design, build_top(design, folding, name), inputs, build=build)
 
 
-def build_folder(design: Design, made: Top, inputs: list[Tensor], figures: Estimates | None = None) -> Emitted:
-    """The folder around a top module. figures: its estimates, if they exist already.
+def build_folder(
+    design: Design,
+    made: Top,
+    inputs: list[Tensor],
+    figures: Estimates | None = None,
+    build: Build | None = None,
+) -> Emitted:
+    """The folder around a top module. figures: its estimates, if they exist already.  build: for its bus and its part.
 
     inputs: integers for each input, [vectors, ...]; the simulation's results are checked against `expected_outputs`.
     An incomplete design has streams in place of its missing nodes.  The same design gives the same bytes.
     """
+    build = build or Build()
     outputs = expected_outputs(design, inputs)
-    needed = find_components(*dict.fromkeys(instance.module for instance in made.made.instances))
-    bench = bench_files(made.name, made.made, design, made.folding, inputs, outputs)
+    channels = _channels(made.made, design, BUSES[build.bus]) if build.bus else []
+    top = made.name + (SHELL_SUFFIX if channels else "")
+    roots = dict.fromkeys(instance.module for instance in made.made.instances)
+    needed = find_components(*roots, *(SHELL_COMPONENTS if channels else ()))
     files = {f"{made.name}.sv": made.text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
-    files |= {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
+    memories = {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
+    files |= memories
+    checksum = zlib.crc32("".join(memories[name] for name in sorted(memories)).encode())
+    if channels:
+        files[f"{top}.sv"] = shell_text(made.name, channels, checksum)
+        files["uio.py"] = _uio_text(top, channels, checksum)
+    bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels)
     files |= {f"sim/{path}": content for path, content in bench.items()}
-    files["files.f"] = "".join(f"{path}\n" for path in (*(f"rtl/{path.name}" for path in needed), f"{made.name}.sv"))
-    files["Makefile"] = read_template("Makefile").replace("@TOP@", made.name)
+    sources = [*(f"rtl/{path.name}" for path in needed), *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
+    files["files.f"] = "".join(f"{path}\n" for path in sources)
+    files["Makefile"] = read_template("Makefile").replace("@TOP@", top)
+    if build.part:
+        files |= _constraints(top, build.part, "aclk" if channels else "clk")
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures)
-    return Emitted(made.name, files, made.text)
+    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures) + _bus_page(top, channels)
+    return Emitted(top, files, made.text)
 
 
 def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
@@ -285,33 +326,128 @@ def _readme_row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+# The shell on a bus: what a driver, a page and a clock need to know of it.
+
+
+def _channels(made: Netlist, design: Design, width: int) -> list[Channel]:
+    """The streams of a top module on a bus. width: bits of a beat; more if an element needs more."""
+    results = [design.operations[name] for name in design.outputs]
+    found = [
+        (f"data_{kind}_{index}", operation.out, tap)
+        for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", results, made.outputs))
+        for index, (operation, tap) in enumerate(zip(operations, taps, strict=True))
+    ]
+    width = max(width, *(8 * element_bytes(stream.format) for _, stream, _ in found))
+    return [Channel(name, stream.format, stream.size, tap.lanes, width) for name, stream, tap in found]
+
+
+def register_rows(registers: Iterable[Register]) -> str:
+    """The rows of a table of registers, in Markdown."""
+    return "".join(
+        _readme_row(f"0x{each.offset:02x}", f"`{each.name}`", each.access, each.meaning) + "\n" for each in registers
+    )
+
+
+def _bus_page(top: str, channels: Sequence[Channel]) -> str:
+    """The part of the README about the shell; "" without one."""
+    if not channels:
+        return ""
+    rows = [
+        _readme_row(
+            f"`{each.port}`", f"`{each.name}`", f"0x{FIRST_STREAM + STREAM_STEP * number:02x}",
+            str(each.size * each.element_bytes), f"{each.size} of {each.element_bytes}", str(each.beats),
+        )
+        for number, each in enumerate(channels)
+    ]  # fmt: skip
+    return Template(read_template("BUS.md")).substitute(
+        top=top,
+        width=channels[0].width,
+        streams="\n".join(rows),
+        registers=register_rows(REGISTERS),
+        stream_registers=register_rows(STREAM_REGISTERS),
+    )
+
+
+def _uio_text(top: str, channels: Sequence[Channel], checksum: int) -> str:
+    """A program that reads the registers of the shell."""
+    streams = {each.port: FIRST_STREAM + STREAM_STEP * number for number, each in enumerate(channels)}
+    return Template(read_template("uio.txt")).substitute(
+        top=top,
+        registers="".join(f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in REGISTERS),
+        stream_registers="".join(
+            f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in STREAM_REGISTERS
+        ),
+        streams="".join(f"    {port!r}: 0x{offset:02x},\n" for port, offset in streams.items()),
+        checksum=f"0x{checksum:08x}",
+    )
+
+
+#: The beginning of a part's name -> what its tools call a file of constraints.
+_CONSTRAINTS = {"ecp5": "lpf", "ice40": "pcf", "xc": "xdc", "zu": "xdc"}
+
+
+def _constraints(top: str, part: Part, clock: str) -> dict[str, str]:
+    """The file that tells the tools of a part the clock; as SDC for a part of a project's own."""
+    kind = next((kind for begin, kind in _CONSTRAINTS.items() if part.name.startswith(begin)), "sdc")
+    megahertz = f"{part.clock / 1e6:g}"
+    lines = {"lpf": f'FREQUENCY PORT "{clock}" {megahertz} MHZ;', "pcf": f"set_frequency {clock} {megahertz}"}
+    period = f"create_clock -name {clock} -period {1e9 / part.clock:.3f} [get_ports {clock}]"
+    told = f"# The clock that estimates for {part.name} are made at; pins belong to the board.\n"
+    return {f"{top}.{kind}": f"{told}{lines.get(kind, period)}\n"}
+
+
 # The simulation in an emitted folder: all streams are driven from files and compared with files.
 
 _WORD = 32
 #: The least width of a vector: Verilator uses another type up to 64 bits.
 _LEAST = 96
 _SOURCES = ("driver.cpp", "driver.h", "glue.cpp")
-_COCOTB = "cocotb_bench.py"
+_COCOTB, _COCOTB_BUS = "cocotb_bench.py", "cocotb_axi.py"
 #: Cycles that any design may go without a beat.
 _PATIENCE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Port:
-    """A stream of the top module. word, bit: the positions of its data and of its handshake in the bench."""
+    """A stream of the top module. word, bit: the positions of its data and of its handshake in the bench.
+
+    channel: what it is on a bus; a beat is then TDATA, and above it TKEEP and TLAST.
+    """
 
     kind: str
     name: str
     tap: Tap
     stream: Stream
+    channel: Channel | None
     word: int
     bit: int
 
     @property
+    def width(self) -> int:
+        """Bits of a beat."""
+        return self.tap.width if self.channel is None else self.channel.width + self.channel.width // 8 + 1
+
+    @property
     def plan(self) -> str:
         """The line that tells the driver about it."""
-        beats = self.stream.size // self.tap.lanes
-        return f"{self.kind} {self.name} {self.word} {self.tap.width} sim/{self.name}.hex {beats}\n"
+        beats = self.stream.size // self.tap.lanes if self.channel is None else self.channel.beats
+        return f"{self.kind} {self.name} {self.word} {self.width} sim/{self.name}.hex {beats}\n"
+
+    def beats(self, values: Tensor) -> list[int]:
+        """The beats of some samples, [samples, ...]."""
+        flowing = self.stream.flowing(values)
+        return pack_beats(flowing, self.tap) if self.channel is None else pack_packets(flowing, self.channel)
+
+    def connections(self) -> list[str]:
+        """Its ports in the bench."""
+        wires = {wire: f"{self.kind}_{wire}[{self.bit}]" for wire in ("valid", "ready")}
+        if self.channel is None:
+            data = {self.name: f"{self.kind}_data[{_WORD * self.word}+:{self.width}]"}
+            return [f"      .{port}({wire})" for port, wire in (data | _named(self.name + "_", wires)).items()]
+        at, bits, kept = _WORD * self.word, self.channel.width, self.channel.width // 8
+        parts = {"data": (at, bits), "keep": (at + bits, kept), "last": (at + bits + kept, 1)}
+        wires |= {part: f"{self.kind}_data[{start}+:{length}]" for part, (start, length) in parts.items()}
+        return [f"      .{port}({wire})" for port, wire in _named(f"{self.channel.port}_t", wires).items()]
 
     @property
     def about(self) -> Mapping[str, object]:
@@ -319,30 +455,39 @@ class _Port:
         format, order = self.stream.format, self.stream.order
         return {
             "kind": self.kind,
-            "lanes": self.tap.lanes,
+            "lanes": self.tap.lanes if self.channel is None else self.channel.bus_lanes,
             "width": format.width,
+            "spacing": format.width if self.channel is None else 8 * self.channel.element_bytes,
             "fraction_width": format.fraction_width,
             "shape": list(self.stream.shape),
             "order": None if order is None else order.tolist(),
         }
 
 
+def _named(begin: str, wires: Mapping[str, str]) -> dict[str, str]:
+    return {begin + name: wire for name, wire in wires.items()}
+
+
 def bench_files(
-    name: str, made: Netlist, design: Design, folding: Folding, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+    name: str,
+    made: Netlist,
+    design: Design,
+    folding: Folding,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    channels: Sequence[Channel] = (),
 ) -> Mapping[str, str]:
     """The files under `sim/`: the driver, the module `bench` around the module `name`, the plan and the vectors.
 
-    inputs, outputs: integers for each input, and the expected ones of each output, [samples, ...].
+    inputs, outputs: integers for each input, and the expected ones of each output, [samples, ...].  channels: the
+    streams, if the module has them on a bus.
     """
-    files = {source: _read_bench_source(source) for source in _SOURCES} | {
-        f"test_{name}.py": _read_bench_source(_COCOTB)
-    }
-    ports = list(_bench_ports(made, design))
+    files = {source: _read_bench_source(source) for source in (*_SOURCES, *([_COCOTB] if channels else []))}
+    files[f"test_{name}.py"] = _read_bench_source(_COCOTB_BUS if channels else _COCOTB)
+    ports = list(_bench_ports(made, design, channels))
     files["bench.sv"] = _bench_module(name, ports)
     for port, values in zip(ports, (*inputs, *outputs), strict=True):
-        files[f"{port.name}.hex"] = words_to_hexadecimal(
-            pack_beats(port.stream.flowing(values), port.tap), port.tap.width
-        )
+        files[f"{port.name}.hex"] = words_to_hexadecimal(port.beats(values), port.width)
     patience = _PATIENCE + 2 * sum(fold.cycles for fold in folding.folds.values())
     files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
     files["streams.json"] = _json_by_lines({port.name: port.about for port in ports})
@@ -363,21 +508,34 @@ def pack_beats(values: Tensor, tap: Tap) -> list[int]:
     return pack_rows(values.reshape(-1, tap.lanes), tap.bits)
 
 
-def _bench_ports(made: Netlist, design: Design) -> Iterator[_Port]:
+def pack_packets(values: Tensor, channel: Channel) -> list[int]:
+    """The beats of a packet for each sample: TDATA, and above it TKEEP and TLAST."""
+    lanes, count, kept = channel.bus_lanes, channel.beats, channel.width // 8
+    padded = torch.nn.functional.pad(values.reshape(-1, channel.size), (0, count * lanes - channel.size))
+    words = pack_rows(padded.reshape(-1, lanes), 8 * channel.element_bytes)
+    whole, rest = (1 << kept) - 1, (channel.size - (count - 1) * lanes) * channel.element_bytes
+    ends = [whole] * (count - 1) + [1 << kept | (1 << rest) - 1]
+    return [word | ends[index % count] << channel.width for index, word in enumerate(words)]
+
+
+def _bench_ports(made: Netlist, design: Design, channels: Sequence[Channel]) -> Iterator[_Port]:
+    on_bus = {channel.name: channel for channel in channels}
     results = (design.operations[name] for name in design.outputs)
     for kind, taps, operations in (("in", made.inputs, design.inputs), ("out", made.outputs, tuple(results))):
         word = 0
         for index, (tap, operation) in enumerate(zip(taps, operations, strict=True)):
-            yield _Port(kind, f"data_{kind}_{index}", tap, operation.out, word, index)
-            word += (tap.width + _WORD - 1) // _WORD
+            name = f"data_{kind}_{index}"
+            port = _Port(kind, name, tap, operation.out, on_bus.get(name), word, index)
+            yield port
+            word += (port.width + _WORD - 1) // _WORD
 
 
 def _bench_module(name: str, ports: Sequence[_Port]) -> str:
-    connections = ["      .clk(clk)", "      .rst(rst)"]
-    for port in ports:
-        connections.append(f"      .{port.name}({port.kind}_data[{_WORD * port.word}+:{port.tap.width}])")
-        connections += [f"      .{port.name}_{wire}({port.kind}_{wire}[{port.bit}])" for wire in ("valid", "ready")]
-    listed = ",\n".join(connections)
+    on_bus = ports[0].channel is not None
+    wires = ["      .aclk(clk)", "      .aresetn(!rst)"] if on_bus else ["      .clk(clk)", "      .rst(rst)"]
+    if on_bus:
+        wires += [f"      .s_axi_{wire}({'0' if way == 'input' else ''})" for way, wire, _ in LITE_PORTS]
+    listed = ",\n".join([*wires, *(line for port in ports for line in port.connections())])
     return f"""/// All streams of {name} side by side, as 32-bit words; made for simulation/driver.cpp.
 module bench (
     input  logic clk,
@@ -389,7 +547,7 @@ module bench (
     output logic [{_count_flags(ports, "out") - 1}:0] out_valid,
     input  logic [{_count_flags(ports, "out") - 1}:0] out_ready
 );
-  {name} dut (
+  {name} {"#(.ENABLED(1'b1)) " if on_bus else ""}dut (
 {listed}
   );
 endmodule
@@ -397,7 +555,7 @@ endmodule
 
 
 def _count_data_bits(ports: Sequence[_Port], kind: str) -> int:
-    return max(_LEAST, sum((port.tap.width + _WORD - 1) // _WORD * _WORD for port in ports if port.kind == kind))
+    return max(_LEAST, sum((port.width + _WORD - 1) // _WORD * _WORD for port in ports if port.kind == kind))
 
 
 def _count_flags(ports: Sequence[_Port], kind: str) -> int:

@@ -1,4 +1,4 @@
-"""The text of a top module, and the lines of every operation in it."""
+"""The text of a top module with the lines of every operation in it, and of the shell that puts it on a bus."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-from mase_server.building import rtl_folder
+from mase_server.building import SHELL_SUFFIX, rtl_folder
 from mase_server.formats.fixed import FixedPoint
 from mase_server.visible import reveal
 
@@ -124,13 +125,17 @@ def _declaration_lines(made: Netlist) -> Iterator[str]:
 
 
 def _instance_lines(instance: Instance) -> list[str]:
-    parameters = [f".{name}({_verilog_literal(value)})" for name, value in instance.parameters.items()]
-    ports = [f".{name}({wire})" for name, wire in instance.ports.items()]
+    parameters = {name: _verilog_literal(value) for name, value in instance.parameters.items()}
+    return _connected_lines(instance.module, instance.name, parameters, instance.ports)
+
+
+def _connected_lines(module: str, name: str, parameters: Mapping[str, str], ports: Mapping[str, str]) -> list[str]:
+    """An instance, with each parameter and each port on a line."""
     return [
-        f"  {instance.module} #(",
-        *_comma_separated_lines(parameters),
-        f"  ) {instance.name} (",
-        *_comma_separated_lines(ports),
+        f"  {module} {'#(' if parameters else f'{name} ('}",
+        *_comma_separated_lines([f".{key}({value})" for key, value in parameters.items()]),
+        *([f"  ) {name} ("] if parameters else []),
+        *_comma_separated_lines([f".{key}({wire})" for key, wire in ports.items()]),
         "  );",
     ]
 
@@ -250,3 +255,183 @@ def stream_ports(source: Tap, to: Tap) -> dict[str, str]:
 def precision_parameters(prefix: str, format: FixedPoint) -> Parameters:
     """MASE's two parameters of a format."""
     return {f"{prefix}_PRECISION_0": format.width, f"{prefix}_PRECISION_1": format.fraction_width}
+
+
+# The shell that puts a top module on AXI: rtl/axi_stream.sv at each of its streams, and rtl/axi_registers.sv.
+
+#: The components that the shell has.
+SHELL_COMPONENTS = ("axi_registers", "axi_stream")
+
+
+class Register(NamedTuple):
+    """A register of 32 bits. offset: in bytes.  access: "r" or "rw"."""
+
+    offset: int
+    name: str
+    access: str
+    meaning: str
+
+
+#: The registers of rtl/axi_registers.sv: the pages and the example are made of them, the tests read each in hardware.
+REGISTERS = (
+    Register(0x00, "IDENTIFIER", "r", "0x4d415345: `MASE` in ASCII"),
+    Register(0x04, "VERSION", "r", "of this map: 0x00010000"),
+    Register(0x08, "CONTROL", "rw", "bit 0: packets may begin; bit 1, written as 1: soft reset (reads 0)"),
+    Register(0x0C, "STATUS", "r", "bit 0: busy, bit 1: idle, bit 2: a packet was wrong"),
+    Register(0x10, "CHECKSUM", "r", "CRC-32 of the `.mem` files one after the other, sorted by name"),
+    Register(0x14, "STREAMS", "r", "bits 7..0: inputs, 15..8: outputs, 31..16: bits of a beat of the bus"),
+    Register(0x18, "CYCLES", "r", "cycles in which it was busy"),
+)
+#: Those of each stream, from its own offset: the first input's is FIRST_STREAM, outputs follow the inputs.
+STREAM_REGISTERS = (
+    Register(0x00, "SAMPLES", "r", "of an input: samples that have begun; of an output: that are complete"),
+    Register(
+        0x04, "STALLS", "r", "cycles, while busy, in which an input waited for its source, an output for its sink"
+    ),
+    Register(0x08, "ERRORS", "r", "packets with TLAST or TKEEP in the wrong place; 0 for an output"),
+    Register(0x0C, "BYTES", "r", "of a packet"),
+    Register(0x10, "FORMAT", "r", "bits 7..0: bytes of an element, 15..8: its width, 23..16: its fraction, 24: signed"),
+)
+FIRST_STREAM, STREAM_STEP = 0x40, 0x20
+
+#: The ports of AXI4-Lite, from the slave's side: direction, name, bits.
+LITE_PORTS = (
+    ("input", "awaddr", 12), ("input", "awprot", 3), ("input", "awvalid", 1), ("output", "awready", 1),
+    ("input", "wdata", 32), ("input", "wstrb", 4), ("input", "wvalid", 1), ("output", "wready", 1),
+    ("output", "bresp", 2), ("output", "bvalid", 1), ("input", "bready", 1),
+    ("input", "araddr", 12), ("input", "arprot", 3), ("input", "arvalid", 1), ("output", "arready", 1),
+    ("output", "rdata", 32), ("output", "rresp", 2), ("output", "rvalid", 1), ("input", "rready", 1),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A stream of a top module on a bus, a packet for each sample.
+
+    name: of the port of the top module.  size: elements of a sample.  lanes: elements of a beat of the top module.
+    width: bits of a beat of the bus.
+    """
+
+    name: str
+    format: FixedPoint
+    size: int
+    lanes: int
+    width: int
+
+    @property
+    def is_input(self) -> bool:
+        """Does the top module read it?"""
+        return self.name.startswith("data_in_")
+
+    @property
+    def port(self) -> str:
+        """Its name on the bus."""
+        return f"{'s' if self.is_input else 'm'}_axis_{self.name.rpartition('_')[2]}"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element on the bus."""
+        return element_bytes(self.format)
+
+    @property
+    def bus_lanes(self) -> int:
+        """Elements of a beat of the bus."""
+        return self.width // (8 * self.element_bytes)
+
+    @property
+    def beats(self) -> int:
+        """Beats of a packet."""
+        return -(-self.size // self.bus_lanes)
+
+    @property
+    def ports(self) -> tuple[tuple[str, str, int], ...]:
+        """The ports of the shell, as in LITE_PORTS."""
+        forth, back = ("input", "output") if self.is_input else ("output", "input")
+        wires = (("tdata", self.width), ("tkeep", self.width // 8), ("tlast", 1), ("tvalid", 1))
+        return (*((forth, wire, bits) for wire, bits in wires), (back, "tready", 1))
+
+    @property
+    def format_word(self) -> int:
+        """The register FORMAT."""
+        form = self.format
+        return self.element_bytes | form.width << 8 | (form.fraction_width & 255) << 16 | form.is_signed << 24
+
+
+def element_bytes(format: FixedPoint) -> int:
+    """Bytes of a number on a bus: 1, 2, 4 or 8."""
+    return 1 << ((format.width - 1) // 8).bit_length()
+
+
+def shell_text(name: str, channels: Sequence[Channel], checksum: int) -> str:
+    """The module around the top module `name`. channels: its streams, inputs first.  checksum: of its memories."""
+    count, width = len(channels), channels[0].width
+    inputs = sum(each.is_input for each in channels)
+    ports = [("input", "aclk", 1), ("input", "aresetn", 1)]
+    ports += [(way, f"s_axi_{wire}", bits) for way, wire, bits in LITE_PORTS]
+    ports += [(way, f"{each.port}_{wire}", bits) for each in channels for way, wire, bits in each.ports]
+    declared = [f"{way:6} logic {_bit_range(bits):>6} {port}" for way, port, bits in ports]
+    numbers = {
+        "INPUTS": str(inputs), "OUTPUTS": str(count - inputs), "BUS_WIDTH": str(width), "ENABLED": "ENABLED",
+        "CHECKSUM": f"32'h{checksum:08x}",
+        "SIZES": _words([each.size * each.element_bytes for each in channels]),
+        "FORMATS": _words([each.format_word for each in channels]),
+    }  # fmt: skip
+    told = ("samples", "stalls", "errors", "active")
+    wires = {"clk": "aclk", "aresetn": "aresetn", "rst": "rst", "enable": "enable"} | {each: each for each in told}
+    lines = [
+        f"/// {name} on AXI4: a packet of its streams is a sample, s_axi has its registers.",
+        "/// ENABLED: 1 for packets that may begin without a word from a processor.",
+        f"module {name}{SHELL_SUFFIX} #(",
+        "    parameter bit ENABLED = 1'b0",
+        ") (",
+        *(line[2:] for line in _comma_separated_lines(declared)),
+        ");",
+        "  logic rst, enable;",
+        *(f"  logic [{count - 1}:0] {each};" for each in told),
+        *(line for each in channels for line in _channel_wires(each)),
+        "",
+        *_connected_lines(
+            "axi_registers",
+            "registers_i",
+            numbers,
+            wires | {f"s_axi_{wire}": f"s_axi_{wire}" for _, wire, _ in LITE_PORTS},
+        ),
+    ]
+    for number, each in enumerate(channels):
+        lines += ["", *_channel_lines(each, number)]
+    core = {"clk": "aclk", "rst": "rst"}
+    core |= {f"{each.name}{end}": f"{each.name}{end}" for each in channels for end in ("", "_valid", "_ready")}
+    return "\n".join([*lines, "", *_connected_lines(name, "core_i", {}, core), "endmodule"]) + "\n"
+
+
+def _words(values: Sequence[int]) -> str:
+    """Words of 32 bits side by side, the first one lowest."""
+    return "{" + ", ".join(f"32'h{value:08x}" for value in reversed(values)) + "}"
+
+
+def _channel_wires(channel: Channel) -> Iterator[str]:
+    bits = _bit_range(channel.lanes * channel.format.width)
+    yield f"  logic {bits}{' ' if bits else ''}{channel.name};"
+    yield f"  logic {channel.name}_valid, {channel.name}_ready;"
+    if channel.is_input:
+        yield f"  logic [{channel.width // 8 - 1}:0] unused_{channel.name}_keep;"
+        yield f"  logic unused_{channel.name}_last;"
+
+
+def _channel_lines(channel: Channel, number: int) -> list[str]:
+    bus, core = ("in", "out") if channel.is_input else ("out", "in")
+    parameters = {
+        "FROM_BUS": f"1'b{channel.is_input:d}", "BUS_WIDTH": str(channel.width),
+        "ELEMENT_BYTES": str(channel.element_bytes), "SIGNED": f"1'b{channel.format.is_signed:d}",
+        "DATA_IN_0_PRECISION_0": str(channel.format.width), "DATA_IN_0_TENSOR_SIZE_DIM_0": str(channel.size),
+        "DATA_IN_0_PARALLELISM_DIM_0": str(channel.lanes),
+    }  # fmt: skip
+    ends = {"": "tdata", "_keep": "tkeep", "_last": "tlast", "_valid": "tvalid", "_ready": "tready"}
+    ports = {"clk": "aclk", "aresetn": "aresetn", "rst": "rst", "enable": "enable" if channel.is_input else "1'b1"}
+    told = (("sample", "samples"), ("stalls", "stalls"), ("error", "errors"), ("active", "active"))
+    ports |= {port: f"{wire}[{number}]" for port, wire in told}
+    ports |= {f"data_{bus}_0{end}": f"{channel.port}_{wire}" for end, wire in ends.items()}
+    ports |= {f"data_{core}_0{end}": f"{channel.name}{end}" for end in ("", "_valid", "_ready")}
+    ports |= {f"data_{core}_0{end}": f"unused_{channel.name}{end}" for end in ("_keep", "_last") if channel.is_input}
+    ports |= {} if channel.is_input else {"data_in_0_keep": "'1", "data_in_0_last": "1'b0"}
+    return _connected_lines("axi_stream", f"{channel.port}_i", parameters, ports)

@@ -459,6 +459,7 @@ class BuildRecord(TypedDict):
     max_memory_bits: int
     target: str
     part: PartRecord | None
+    bus: str
 
 
 class Accuracy(TypedDict, total=False):

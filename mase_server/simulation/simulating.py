@@ -82,7 +82,7 @@ def _find_sources(folder: Path) -> Sources:
 def _describe_simulation(
     folder: Path, outputs: list[Stream], told: Told, seconds: dict[str, float]
 ) -> SimulationRecord:
-    vectors = min(each.total * stream.lanes // stream.size for each, stream in zip(told.outputs, outputs, strict=True))
+    vectors = min(each.total // stream.beats for each, stream in zip(told.outputs, outputs, strict=True))
     wrong = find_differences(folder, outputs)
     return {
         "status": told.status,
@@ -328,13 +328,14 @@ _ABOUT = Path("sim") / "streams.json"
 class Stream:
     """A port of the top module. kind: "in" or "out".  lanes: elements per beat.  width: bits per element.
 
-    shape: of a sample.  order: the row-major index of each element in stream order; None for row-major order.
+    spacing: bits from one element to the next in a beat.  shape: of a sample.  order: the row-major index of each element in stream order; None for row-major order.
     """
 
     name: str
     kind: str
     lanes: int
     width: int
+    spacing: int
     fraction_width: int
     shape: tuple[int, ...]
     order: tuple[int, ...] | None
@@ -344,6 +345,11 @@ class Stream:
         """Elements of a sample."""
         return prod(self.shape)
 
+    @property
+    def beats(self) -> int:
+        """Beats of a sample; on a bus the last one may have fewer elements."""
+        return -(-self.size // self.lanes)
+
     def place(self, flowing: int) -> int:
         """The row-major index of the element at this position of a sample's stream."""
         return flowing if self.order is None else self.order[flowing]
@@ -351,10 +357,11 @@ class Stream:
     def elements(self, beats: Sequence[str]) -> Iterator[int]:
         """The signed integers of hexadecimal beats, in stream order."""
         mask, half = (1 << self.width) - 1, 1 << (self.width - 1)
-        for beat in beats:
+        last = self.size - (self.beats - 1) * self.lanes
+        for index, beat in enumerate(beats, 1):
             word = int(beat, 16)
-            for lane in range(self.lanes):
-                yield (((word >> (lane * self.width)) & mask) ^ half) - half
+            for lane in range(last if index % self.beats == 0 else self.lanes):
+                yield (((word >> (lane * self.spacing)) & mask) ^ half) - half
 
     def samples(self, beats: Sequence[str]) -> Iterator[list[int]]:
         """The complete samples of hexadecimal beats, row-major."""
@@ -383,7 +390,7 @@ def read_streams(folder: Path) -> tuple[Stream, ...]:
 
 
 def _parse_stream(name: str, about: dict[str, object]) -> Stream:
-    numbers = {key: int(str(about[key])) for key in ("lanes", "width", "fraction_width")}
+    numbers = {key: int(str(about[key])) for key in ("lanes", "width", "spacing", "fraction_width")}
     shape, order = about["shape"], about["order"]
     if not isinstance(shape, list) or not (order is None or isinstance(order, list)):
         raise ValueError(f"{name} has no shape")

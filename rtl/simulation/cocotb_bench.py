@@ -21,7 +21,7 @@ STREAMS = json.loads((HERE / "streams.json").read_text())
 STALL = int(os.environ.get("STALL", "0"))
 SAMPLES = int(os.environ.get("SAMPLES", "0"))
 #: So many cycles without a beat are nothing strange.
-PATIENCE = int((HERE / "plan").read_text().split()[1])
+PATIENCE = int(os.environ.get("PATIENCE") or (HERE / "plan").read_text().split()[1])
 PERIOD = 10
 
 
@@ -29,7 +29,7 @@ def beats(name):
     """The beats of a stream as integers, of the first samples where only those are wanted."""
     found = [int(line, 16) for line in (HERE / f"{name}.hex").read_text().split()]
     about = STREAMS[name]
-    return found[: SAMPLES * prod(about["shape"]) // about["lanes"]] if SAMPLES else found
+    return found[: SAMPLES * -(-prod(about["shape"]) // about["lanes"])] if SAMPLES else found
 
 
 def pauses(seed):
@@ -116,11 +116,11 @@ def sources(simulator, folder):
     return [copies / path.name for path in files]
 
 
-def main():
-    """Build the design, and run the test above in it; 1 where it fails."""
+def main(test=Path(__file__).stem):
+    """Build the design, and run the tests of a file beside this one in it; 1 where one fails."""
     from cocotb_tools.runner import get_results, get_runner
 
-    simulator, folder, module = os.environ.get("SIM", "icarus"), HERE.parent, Path(__file__).stem.removeprefix("test_")
+    simulator, folder, module = os.environ.get("SIM", "icarus"), HERE.parent, test.removeprefix("test_")
     runner, place = get_runner(simulator), HERE / "cocotb"
     runner.build(sources=sources(simulator, folder), hdl_toplevel=module, build_dir=place, timescale=("1ns", "1ps"))
     results = runner.test(

@@ -46,7 +46,8 @@ def latency(made, folder):
 def _run(made, folder, options):
     made.write(folder)
     roots = [path.removeprefix("rtl/").removesuffix(".sv") for path in made.files if path.startswith("rtl/")]
-    program = simulator(made.top.text + made.files["sim/bench.sv"], roots)
+    own = [path for path in made.files["files.f"].split() if not path.startswith("rtl/")]
+    program = simulator("".join(made.files[path] for path in (*own, "sim/bench.sv")), roots)
     done = subprocess.run([program, "sim/plan", *options], cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, [line.split() for line in done.stdout.splitlines() if line]
 

@@ -133,6 +133,10 @@ WRONG = {
     "width_upsizer: one beat more": lambda: but(parts.upsizer(1, 8, 3), RATIO=4),
     "width_downsizer: one beat fewer": lambda: but(parts.downsizer(1, 8, 3), RATIO=2),
     "repeat_buffer: once too often": lambda: but(streams.repeated(1, 8, 3, 2, 2), COUNT=3),
+    "axi_stream: no sign": lambda: written(streams.on_axi(1, 9, 3, 5, True, 32), ".SIGNED(1)", ".SIGNED(0)"),
+    "axi_registers: packets may not begin": lambda: written(
+        streams.on_axi(1, 9, 3, 5, True, 32), ".ENABLED(1)", ".ENABLED(0)"
+    ),
     "skid_buffer: a bit is lost": lambda: but(streams.through("skid_buffer", 1, 9), DATA_WIDTH=8),
     "fifo: a bit is lost": lambda: but(streams.through("fifo", 1, 9, DEPTH=3), DATA_WIDTH=8),
 }

@@ -173,6 +173,73 @@ def constants():
     return cases
 
 
+AXI = """logic [1:0] samples, stalls, errors, active; logic own, enable;
+logic [{wide}-1:0] core; logic core_valid, core_ready;
+axi_registers #(.ENABLED(1)) registers (.clk, .aresetn(!rst), .rst(own), .enable, .samples, .stalls, .errors, .active,
+  .s_axi_awaddr('0), .s_axi_awprot('0), .s_axi_awvalid('0), .s_axi_awready(), .s_axi_wdata('0), .s_axi_wstrb('0),
+  .s_axi_wvalid('0), .s_axi_wready(), .s_axi_bresp(), .s_axi_bvalid(), .s_axi_bready('1), .s_axi_araddr('0),
+  .s_axi_arprot('0), .s_axi_arvalid('0), .s_axi_arready(), .s_axi_rdata(), .s_axi_rresp(), .s_axi_rvalid(),
+  .s_axi_rready('1));
+axi_stream #(.FROM_BUS(1), {parameters}) into (.clk, .aresetn(!rst), .rst(own), .enable, .sample(samples[0]),
+  .stalls(stalls[0]), .error(errors[0]), .active(active[0]), .data_in_0({{data_in_0}}[0+:{bus}]),
+  .data_in_0_keep({{data_in_0}}[{bus}+:{bus}/8]), .data_in_0_last({{data_in_0}}[{bus}+{bus}/8+:1]),
+  .data_in_0_valid({{data_in_0_valid}}), .data_in_0_ready({{data_in_0_ready}}), .data_out_0(core), .data_out_0_keep(),
+  .data_out_0_last(), .data_out_0_valid(core_valid), .data_out_0_ready(core_ready));
+axi_stream #(.FROM_BUS(0), {parameters}) back (.clk, .aresetn(!rst), .rst(own), .enable(1'b1), .sample(samples[1]),
+  .stalls(stalls[1]), .error(errors[1]), .active(active[1]), .data_in_0(core), .data_in_0_keep('0), .data_in_0_last('0),
+  .data_in_0_valid(core_valid), .data_in_0_ready(core_ready), .data_out_0({{data_out_0}}[0+:{bus}]),
+  .data_out_0_keep({{data_out_0}}[{bus}+:{bus}/8]), .data_out_0_last({{data_out_0}}[{bus}+{bus}/8+:1]),
+  .data_out_0_valid({{data_out_0_valid}}), .data_out_0_ready({{data_out_0_ready}}));"""
+
+
+def on_axi(number, width, lanes, times, signed, bus):
+    """Packets through both ends of a core that is a wire; some are cut short or too long.
+
+    What comes in has anything in the bits that do not count, and what goes out zeros there, or signs.
+    """
+    size, room = lanes * times, 8 << ((width - 1) // 8).bit_length()
+    bus = max(bus, room)
+    per, kept = bus // room, bus // 8
+    count = -(-size // per)
+    came, sent = [], []
+    for sample in range(40):
+        elements = beats(width, size, 40 * number + sample)
+        words = beats(64, 2 * count * (bus // 32), 40 * number + sample)
+        words = [
+            sum(word << 32 * k for k, word in enumerate(words[at :: 2 * count])) % (1 << bus) for at in range(2 * count)
+        ]
+        for index, element in enumerate(elements):
+            at = index % per * room
+            words[index // per] = words[index // per] & ~(((1 << width) - 1) << at) | element << at
+        ends = {3: sample % count, 4: count + sample % count}.get(sample % 5, count - 1)
+        rest = (size - (count - 1) * per) * room // 8
+        keep = [(1 << kept) - 1] * (2 * count)
+        keep[count - 1] = (1 << rest) - 1
+        came += [words[at] | keep[at] << bus | (at == ends) << (bus + kept) for at in range(ends + 1)]
+        known = [element if index < (ends + 1) * per else 0 for index, element in enumerate(elements)]
+        wide = [(e - (e >> (width - 1) << width if signed else 0)) % (1 << room) for e in known]
+        whole = grouped(wide, room, per)
+        sent += [word | keep[at] << bus | (at == count - 1) << (bus + kept) for at, word in enumerate(whole)]
+    parameters = {
+        "BUS_WIDTH": bus,
+        "ELEMENT_BYTES": room // 8,
+        "SIGNED": int(signed),
+        "DATA_IN_0_PRECISION_0": width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": size,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+    }
+    written = ", ".join(f".{name}({value})" for name, value in parameters.items())
+    body = AXI.format(wide=lanes * width, bus=bus, parameters=written)
+    ins, outs = {"data_in_0": Stream(bus + kept + 1, came)}, {"data_out_0": Stream(bus + kept + 1, sent)}
+    return Case("axi_stream", parameters, ins, outs, body=body, uses=("axi_stream", "axi_registers"))
+
+
+def axi_streams():
+    lanes, times = st.integers(1, 9), st.integers(1, 7)
+    draws = drawn(st.tuples(st.integers(2, 64), lanes, times, st.booleans(), st.sampled_from((32, 64, 128))))
+    return [on_axi(number, *each) for number, each in enumerate(draws)]
+
+
 def embeddings():
     cases = []
     draws = drawn(st.tuples(st.integers(1, 30), st.integers(1, 4), st.integers(1, 3), st.integers(2, 9)))
@@ -196,6 +263,7 @@ def embeddings():
 COMPONENTS = {
     "stream_concat": concats,
     "stream_split": splits,
+    "axi_stream": axi_streams,
     "constant_stream": constants,
     "embedding": embeddings,
     "skid_buffer": skid_buffers,

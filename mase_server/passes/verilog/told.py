@@ -282,7 +282,7 @@ def _emitted(plan: Plan, wanted: Wanted, arguments: Mapping[str, str], tell: Tel
     tell("packing memories")
     count = usual_count(plan.made.folding) if wanted.vectors is None else wanted.vectors
     given = own_inputs(wanted.inputs, design, arguments) if wanted.inputs else random_inputs(design, count)
-    return build_folder(design, plan.made, given, plan.figures)
+    return build_folder(design, plan.made, given, plan.figures, plan.asked.build)
 
 
 def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionRecord:
