@@ -72,7 +72,7 @@ class Build:
     else random ones.  multipliers: a maximum; None for none.  interval: the maximum cycles from one sample to the next;
     None for the shortest within the budget; without both, each layer has one multiplier.  scope: a module's path or a
     node's name, to build only that; "" for the whole model.  max_multipliers, max_memory_bits: a larger design is not
-    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.  bus: a key of
+    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.  bus: one of
     BUSES, for a shell of AXI4-Streams and registers around the top module; "" for none.
     """
 

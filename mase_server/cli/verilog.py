@@ -110,6 +110,8 @@ async def emit_hardware(request: Request, tell: Callable[[str], None]) -> Made:
     """Trace, emit, then simulate and synthesise. UsageError for impossible requests."""
     if (request.stall or request.reset) and not request.simulates:
         raise UsageError("--stall and --reset are for a simulation: add --simulate N or --vectors FILE")
+    if request.build.get("bus") and not request.writes:
+        raise UsageError("--bus adds files to the top module: add -o FOLDER")
     with _output_folder(request) as folder:
         if request.folder is None:
             return await _emit_and_verify(request, folder, tell)

@@ -328,7 +328,8 @@ _ABOUT = Path("sim") / "streams.json"
 class Stream:
     """A port of the top module. kind: "in" or "out".  lanes: elements per beat.  width: bits per element.
 
-    spacing: bits from one element to the next in a beat.  shape: of a sample.  order: the row-major index of each element in stream order; None for row-major order.
+    spacing: bits from one element to the next in a beat.  shape: of a sample.  order: the row-major index of
+    each element in stream order; None for row-major order.
     """
 
     name: str
@@ -390,6 +391,8 @@ def read_streams(folder: Path) -> tuple[Stream, ...]:
 
 
 def _parse_stream(name: str, about: dict[str, object]) -> Stream:
+    # A folder of an older version has no bus, and so no spacing.
+    about = {"spacing": about["width"], **about}
     numbers = {key: int(str(about[key])) for key in ("lanes", "width", "spacing", "fraction_width")}
     shape, order = about["shape"], about["order"]
     if not isinstance(shape, list) or not (order is None or isinstance(order, list)):

@@ -106,6 +106,22 @@ def test_a_reset_in_flight_changes_no_integer(mase, net):
 
 
 @VERILATOR
+def test_the_simulation_of_a_design_on_a_bus_is_that_of_the_bus(mase, net):
+    """Packets of 3 bytes on 32 bits: integers come back from them, and a file tells the clock of the part."""
+    np.savez(net.parent / "mine.npz", x=np.random.default_rng(1).normal(size=(7, 8)).astype(np.float32))
+    words = ("--vectors", "mine.npz", "--target", "zu7ev", "--multipliers", "4", "--stall", "30")
+    came = []
+    for more in (["--bus", "axi"], []):
+        done = mase("verilog", net, "-o", "out", "--overwrite", *words, *more, cwd=net.parent)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "simulation: equal; 7 vectors, 0 mismatches, " in done.stdout
+        came.append(np.load(net.parent / "mine.hardware.npz")["data_out_0"].tolist())
+    assert came[0] == came[1]
+    assert "[get_ports aclk]" in (net.parent / "out" / "net_axi.xdc").read_text()
+    assert "[get_ports clk]" in (net.parent / "out" / "net.xdc").read_text()
+
+
+@VERILATOR
 def test_the_persons_own_inputs_give_the_integers_of_the_model(mase, net):
     values = np.random.default_rng(1).normal(size=(7, 8)) * 3
     np.savez(net.parent / "mine.npz", x=values.astype(np.float32))
@@ -278,6 +294,8 @@ def test_passes_can_come_first(mase, net):
         (["--pass", "quantize("], "quantize("),
         (["--multipliers", "0"], "Invalid value for '--multipliers'"),
         (["--vectors", "none.npz"], "does not exist"),
+        (["--bus", "axi4", "-o", "out"], "there is no bus 'axi4'"),
+        (["--bus", "axi"], "--bus adds files to the top module: add -o FOLDER"),
         (["--stall", "40"], "add --simulate N or --vectors FILE"),
         (["--reset", "40"], "add --simulate N or --vectors FILE"),
     ],

@@ -33,11 +33,18 @@ def test_values_that_do_not_fill_the_shape_are_refused():
 
 
 def stream(**more):
-    return Stream(**{"name": "data_out_0", "kind": "out", "lanes": 2, "width": 4, "fraction_width": 1, **more})
+    known = {"name": "data_out_0", "kind": "out", "lanes": 2, "width": 4, "spacing": 4, "fraction_width": 1}
+    return Stream(**known | more)
 
 
 def test_beats_are_signed_integers_with_element_0_in_the_low_bits():
     assert list(stream(shape=(4,), order=None).elements(["8f", "07"])) == [-1, -8, 7, 0]
+
+
+def test_a_packet_of_a_bus_has_each_element_in_bytes_and_a_last_beat_that_is_not_full():
+    """Three elements of 4 bits in bytes, two in a beat; above them TKEEP and TLAST."""
+    packet = stream(shape=(3,), order=None, spacing=8)
+    assert list(packet.samples(["3f807", "5ff", "3f00f", "501"])) == [[7, -8, -1], [-1, 0, 1]]
 
 
 def test_elements_that_flow_in_another_order_are_put_back():

@@ -127,8 +127,8 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
         ("models = 'mlp.py'\n[hardware]\nmultipliers = 0", "multipliers is 0; it takes a whole number from 1"),
         (
             "models = 'mlp.py'\n[hardware]\ndsps = 3",
-            "a build has no dsps; it has data, interval, max_memory_bits, max_multipliers, multipliers, precision, "
-            "scope, target",
+            "a build has no dsps; it has bus, data, interval, max_memory_bits, max_multipliers, multipliers, "
+            "precision, scope, target",
         ),
         (
             "models = 'mlp.py'\nobjectives = ['speed']",

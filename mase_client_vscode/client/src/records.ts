@@ -838,6 +838,7 @@ export interface BuildRecord {
   max_memory_bits: number;
   target: string;
   part: PartRecord | null;
+  bus: string;
 }
 
 /** The accuracy that hardware loses. {}: nothing is emitted. */
@@ -964,6 +965,7 @@ export interface Build {
   max_memory_bits: number;
   target: string;
   part: PartRecord | null;
+  bus: string;
 }
 
 /** Hardware of a model without its text. */
