@@ -166,7 +166,7 @@ def constants():
     for number, (width, depth) in enumerate(drawn(st.tuples(st.integers(1, 40), st.integers(1, 9)))):
         words, data = beats(width, depth, 2 * number), beats(width, 20 * depth, 2 * number + 1)
         beside = [beat | (word << width) for beat, word in zip(data, itertools.cycle(words), strict=False)]
-        body = CONSTANT.format(width=width, depth=depth, number=number)
+        body = CONSTANT.format(width=width, depth=depth, number="{number}")  # of the case in its bench
         ins, outs = {"data_in_0": Stream(width, data)}, {"data_out_0": Stream(2 * width, beside)}
         uses, memories = ("constant_stream", "stream_join"), {"FILE": (width, words)}
         cases.append(Case("constant_stream", {"DEPTH": depth}, ins, outs, memories, body, uses))
