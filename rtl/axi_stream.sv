@@ -165,6 +165,7 @@ module axi_stream #(
     end
     assign came_last = ends;
     assign came_keep = sent_keep;
+    // `rst` may withdraw or replace what is offered here: the buffer reads nothing while it is not ready.
     skid_buffer #(.DATA_WIDTH(BUS_WIDTH + Bytes + 1)) skid (
         .clk,
         .rst(!aresetn),
