@@ -22,6 +22,10 @@ CORPUS = Path(__file__).parent / "corpus"
 EXPECTED = {
     "actor_critic": {"ActorCritic": ("search", "state: f32[B=2, 8]")},
     "audio_conv": {"M5": ("search", "x: f32[B=2, 1, L=1024]")},
+    "band_conv": {
+        "BandNet": ("search", "x: f32[B=2, L=103]"),
+        "SoftPooling1d": ("search", "x: f32[B=2, T=16, 64]"),
+    },
     "boxes_and_frames": {
         "ShiftBoxes": ("search", "anchors: f32[B=2, T=16, 4]; regression: f32[B, T, 4]"),
         "FrameNet": ("search", "x: f32[B=2, 16, H=84, W=84]"),
@@ -39,10 +43,12 @@ EXPECTED = {
     },
     "dict_config": {"Mixer": ("search", "x: f32[B=2, 32]")},
     "diffusion_unet": {"Denoiser": ("search", "x: f32[B=2, 3, H=32, W=32]; t: i64[B] < 10")},
+    "feature_scale": {"Backbone": ("search", "image: f32[B=2, 3, H=32, W=32]")},
     "gcn": {"GCN": ("main", "x: f32[N=9, 12]; edge_index: i64[2, E=30] < N")},
     "gpt_config": {"GPT": ("search", "idx: i64[B=2, T=16] < 211")},
     "gru_time_first": {"Forecaster": ("search", "series: f32[T=16, B=2, 7]")},
     "lenet_bare": {"LeNet5": ("search", "x: f32[B=2, 3, H=32, W=32]")},
+    "lip_sync": {"LipSync": ("search", "sound: f32[B=2, 1, 80, 16]; face: f32[B, 6, H=96, W=96]")},
     "lstm_packed_bare": {"Tagger": ("search", "tokens: i64[B=2, T=16] < 1000; lengths: i64[B] lengths(T)")},
     "lstm_packed_main": {"Tagger": ("main", "tokens: i64[B=3, T=9] < 50; lengths: i64[B] lengths(T)")},
     "masked_transformer_main": {"Decoder": ("main", "src: i64[T=11, B=4] < 90; src_mask: f32[T, T] causal")},
@@ -63,6 +69,12 @@ EXPECTED = {
     },
     "step_vocoder": {
         "Vocoder": ("search", "audio: f32[B=2, L=8192]; diffusion_step: i64[B]; spectrogram: f32[B, H=80, W=32]")
+    },
+    "typed_graph": {
+        "TypedMessages": (
+            "search",
+            "x: f32[N=8, 12]; edge_attr: f32[E=20, 6]; edge_index: i64[2, E] < N; kwargs: {edge_labels: i64[E] ones}",
+        )
     },
     "unet": {"UNet": ("search", "x: f32[B=2, 3, H=32, W=32]")},
     "vae_function_main": {"VAE": ("main", "x: f32[B=5, 1, H=28, W=28] uniform")},

@@ -34,6 +34,12 @@ PLAUSIBLE = {
         "h = F.relu(self.fc1(x))\nreturn self.fc2(h).view(-1, 1, 28, 28)",
         "x: f32[B=2, 784]",
     ),
+    "sentences of several graphs that a view joins": (
+        "self.words = nn.Embedding(50, 8)",
+        "graphs",
+        "e = self.words(graphs.view(-1, graphs.size(-1))).mean(1)\nreturn e.view(-1, graphs.size(1), 8)",
+        "graphs: i64[B=2, T=16, S=12] < 50",
+    ),
     "query, key and value of heads": (
         "self.layers, self.out = nn.ModuleList([nn.Linear(16, 16) for _ in range(3)]), nn.Linear(16, 16)",
         "query, key, value",

@@ -57,6 +57,7 @@ LISTS: tuple[tuple[str, list[int]], ...] = (
 INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     (r"len(gth)?s?$|_len", (TensorSpec("i64", ("B",), "lengths", "T"),)),
     (r"edge_?index|^edges?$", (TensorSpec("i64", (2, "E"), "below", "N"),)),
+    (r"^edge_?(labels?|masks?|types?|ids?)$", (TensorSpec("i64", ("E",), "ones"),)),
     (r"^edge_?(weight|attr|attributes?|features?)s?$", (TensorSpec("f32", ("E",)), TensorSpec("f32", ("E", 1)))),
     (
         r"^(pts|points?|xyz|coords?|coordinates|point_?cloud|pc|pcd|cloud)$",

@@ -167,6 +167,10 @@ class Shadows:
             self._real[id(meta)] = (meta, real)
         return meta
 
+    def part_from_twin(self, real: torch.Tensor) -> None:
+        """`real` gets other data, maybe of another shape."""
+        self._twins.pop(id(real), None)
+
     def taint(self, tensor: torch.Tensor) -> None:
         """An unknown value was written into `tensor`: it, its views and its bases are unknown from now on."""
         real = self.get(tensor)
@@ -302,6 +306,10 @@ class MetaMode(TorchFunctionMode):
                 self.shadows.taint(args[0])
                 return True
             return LOGICAL_ATTRIBUTES[name]
+        if func.__name__ == "__set__" and isinstance(args[1], torch.Tensor) and args[1].is_meta and not args[0].is_meta:
+            # `weight.data *= 0` on a weight that `torch.Tensor(64)` made: a weight keeps no value in any case.
+            self.shadows.part_from_twin(args[0])
+            args = (args[0], make_empty_like(args[1], args[0].device.type))
         out = func(*args, **kwargs)
         if isinstance(out, torch.Tensor) and out is not args[0]:
             real = self.shadows.get(args[0])

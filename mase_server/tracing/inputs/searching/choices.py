@@ -96,9 +96,10 @@ def _list_needed_parameters(model: nn.Module, more: Set[str] = frozenset()) -> l
     parameters = list(inspect.signature(model.forward).parameters.values())
     plain = [each for each in parameters if each.kind not in variable]
     required = [each for each in plain if each.default is each.empty or each.name in more]
-    # What is read of `*args` by number is given too.
-    required += [each for each in parameters if required and each.kind is each.VAR_POSITIONAL
-                 and members_of(model, each.name)]  # fmt: skip
+    # What is read of `*args` by number, or of `**kwargs` as `kwargs["mask"]`, is given too.
+    reads = {inspect.Parameter.VAR_POSITIONAL: members_of, inspect.Parameter.VAR_KEYWORD: _list_required_keys}
+    required += [each for each in parameters if required and each.kind in reads
+                 and reads[each.kind](model, each.name)]  # fmt: skip
     # A forward whose inputs are all optional still wants its first one.
     return required or [each for each in plain if each.name not in LABEL_NAMES][:1] or parameters[:1]
 
@@ -119,6 +120,8 @@ def _list_choices(model: nn.Module, name: str) -> list[Choice]:
     parameter = inspect.signature(model.forward).parameters[name]
     if parameter.kind is parameter.VAR_POSITIONAL:
         return _any_number(model, name)
+    if parameter.kind is parameter.VAR_KEYWORD and (keys := _list_required_keys(model, name)):
+        return _list_container_choices(model, name, dict.fromkeys(keys, False))
     annotation = _resolve_annotation(model, parameter)
     found = _of_type(model, name, annotation) or [*_list_like_queries(model, name), *_of_kind(model, name)]
     if parameter.kind is parameter.VAR_KEYWORD:
@@ -508,6 +511,20 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
                 reads += 1
     # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake.
     return {key: attribute for key, attribute in found.items() if not attribute or reads == uses}
+
+
+def _list_required_keys(model: nn.Module, name: str) -> list[str]:
+    """The keys that forward reads from a parameter without a default and without asking whether they are there."""
+    source = Source.of(model, model.forward)
+    read, asked = dict[str, None](), set[object]()
+    for node in ast.walk(source.node) if source else ():
+        match node:
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key)), ctx=ast.Load()):
+                if owner == name:
+                    read[key] = None
+            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()]):
+                asked.add(key)
+    return [key for key in read if key not in asked]
 
 
 def _is_common(attribute: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING
-from mase_server.tracing.inputs.searching.forward import Source, in_order, read_function
+from mase_server.tracing.inputs.searching.forward import Source, Wanted, first_use, in_order, read_function
 from mase_server.tracing.inputs.searching.words import Told, read_docstring, read_words
 from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
@@ -170,6 +170,13 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value) if _is_size(value, name):
             if not any(isinstance(each, ast.Starred) for each in targets):
                 seen.rank = seen.rank or len(targets)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=owner), attr="view" | "reshape"), args=[ast.UnaryOp(), *kept]
+        ):
+            # `x.view(-1, x.size(-1))` makes one dimension of several.
+            last = [f"{name}.size({at})|{name}.shape[{at}]".split("|") for at in range(-len(kept), 0)]
+            if owner == name and kept and all(ast.unparse(each) in own for each, own in zip(kept, last, strict=True)):
+                seen.least = max(seen.least, len(kept) + 2)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="size"), args=[at]) if owner == name:
             seen.least = max(seen.least, _least(at))
         case ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner), attr="shape"), slice=at) if owner == name:
@@ -246,7 +253,11 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
         lengths = ("T", "S", "U")[: seen.least - 2]
         ordered.insert(0, replace(kind, dims=("B", *lengths, seen.columns)))
     elif (rank := seen.rank or seen.least) > 2 and not any(map(seen.fits, specs)):
-        ordered[:0] = [TensorSpec("f32", _put_channels(dims, model, specs)) for dims in _USUAL.get(rank, ())]
+        use = first_use(model, Wanted(name))
+        looks_up = use is not None and isinstance(use.layer, nn.Embedding)
+        whole = [replace(ordered[0], dims=("B", "T", "S", "U")[:rank])] if ordered and looks_up else []
+        floats = [TensorSpec("f32", _put_channels(dims, model, specs)) for dims in _USUAL.get(rank, ())]
+        ordered[:0] = whole or floats
     return ordered
 
 

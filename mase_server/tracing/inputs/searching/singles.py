@@ -69,6 +69,8 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
         *_list_parameter_choices(model), *_list_similar_choices(model, name, others), *list_any_choices(),
     ]  # fmt: skip
     rank = 2 if VECTOR.match(name.lower()) else 3 if _SEQUENCE.match(name.lower()) else 0
+    if (of_space := re.search(r"([123])[dD]$", type(model).__name__)) is not None:
+        rank = 2 + int(of_space[1])  # `MaxPooling1d`
     if not mixed and rank:
         found.sort(key=lambda choice: not (isinstance(choice.spec, TensorSpec) and len(choice.spec.dims) == rank))
     found = _order_by_source(model, wanted, _drop_duplicates(found))
@@ -125,7 +127,11 @@ def _list_told_choices(model: nn.Module, name: str, found: list[Choice]) -> list
     if told is None:
         return []
     others = [choice.spec for choice in found if isinstance(choice.spec, TensorSpec)]
-    return [Choice(spec, told.why(), told=True) for spec in apply_words(told, model, others)][:3]
+    specs = list(apply_words(told, model, others))[:3]
+    # Words about videos or batches of pieces may be about a forward that is also given one frame or piece of each.
+    single = [replace(spec, dims=tuple(dim for dim in spec.dims if dim != "T")) for spec in specs
+              if len(spec.dims) > 4 and "T" in spec.dims]  # fmt: skip
+    return [Choice(spec, told.why(), told=True) for spec in (*specs[:1], *single[:1], *specs[1:])]
 
 
 def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) -> list[Choice]:

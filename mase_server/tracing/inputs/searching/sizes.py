@@ -355,6 +355,9 @@ def _propose_viewable(failed: Failed, match: Match) -> Changes:
                 yield from resize_dimension(failed.inputs, path, spec, at, wanted // math.gcd(wanted, rest))
             elif size * wanted % count == 0:
                 yield from resize_dimension(failed.inputs, path, spec, at, size * wanted // count)
+    batch = failed.inputs.sizes.get("B", count + 1)
+    if len(sizes) == 2 and sizes[0] == -1 and count % batch == 0:
+        yield from change_flattened(failed, None, count // batch, wanted, failed.suspects())
     side = math.sqrt(wanted / count)
     scaled = {
         symbol: round(failed.inputs.sizes[symbol] * side) for symbol in ("H", "W") if symbol in failed.inputs.sizes
