@@ -478,3 +478,139 @@ def test_a_spectrogram_of_another_size_is_refused_as_in_eager(shape):
         torch.istft(spectrum, 16, window=torch.ones(16))
     with pytest.raises(RuntimeError), MetaMode(Shadows()):
         torch.istft(spectrum.to("meta"), 16, window=torch.ones(16, device="meta"))
+
+
+COMPOSED = {
+    "conf/config.yaml": (
+        "defaults:\n  - sound: clear\n  - model: stack\n  - _self_\nmodel:\n  letters: ${alphabet}\nalphabet: 7\n"
+    ),
+    "conf/sound/clear.yaml": "# @package model\nsound_conf:\n  rate: 80\n  window: 0.5\n",
+    "conf/model/stack.yaml": (
+        "depth: 2\nlayers:\n  - width: 24\n    kernel: 3\n  - width: 48\n    kernel: 5\nletters: 1\n"
+    ),
+    "base.py": HEAD
+    + """
+class Base(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.bins = int(cfg.sound_conf["rate"] * cfg.sound_conf["window"])
+""",
+}
+STACK = """
+from base import Base
+
+
+class Stack(Base):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+        width, parts = self.bins, []
+        for each in cfg.layers[: cfg.depth]:
+            parts.append(nn.Conv1d(width, each.width, each.kernel))
+            width = each.width
+        self.parts, self.last = nn.Sequential(*parts), nn.Conv1d(width, cfg.letters, 1)
+
+    def forward(self, sound):
+        return self.last(self.parts(sound))
+"""
+
+
+def test_a_configuration_of_hydra_is_composed_of_the_files_that_its_defaults_name(workspace):
+    found, _ = shown(workspace, STACK, "stack.py", **COMPOSED)
+    model = found["Stack"].model
+    layers = [(each.in_channels, each.out_channels) for each in model.modules() if isinstance(each, torch.nn.Conv1d)]
+    assert layers == [(40, 24), (24, 48), (48, 7)]
+
+
+EXPERIMENTS = {
+    "config/default.py": (
+        "from yacs.config import CfgNode as CN\n_C = CN()\n_C.NAME = 'run'\n_C.MODEL = CN()\n_C.MODEL.HEAD = CN()\n"
+        "_C.MODEL.HEAD.KIND = 'deep'\n_C.MODEL.HEAD.WIDTH = 12\n"
+    ),
+    **{
+        f"experiments/run_{index}.yaml": "NAME: run\nMODEL:\n  STEM: 5\n  HEAD:\n    WIDTH: 20\nTRAIN:\n  RATE: 1\n"
+        for index in range(120)
+    },
+    "heads.py": HEAD
+    + """
+def make_head(config, width):
+    assert config.KIND in ("flat", "deep")
+    return nn.Conv2d(width, config.WIDTH if config.KIND == "deep" else 1, 1)
+""",
+}
+POSES = """
+from heads import make_head
+
+
+class Poses(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.stem = nn.Conv2d(3, config.MODEL.STEM, 3)
+        self.head = make_head(config.MODEL.HEAD, config.MODEL.STEM)
+
+    def forward(self, image):
+        return self.head(self.stem(image))
+"""
+
+
+def test_an_experiment_changes_the_defaults_that_are_written_elsewhere(workspace):
+    found, _ = shown(workspace, POSES, "poses.py", **EXPERIMENTS)
+    model = found["Poses"].model
+    assert (model.stem.out_channels, model.head.out_channels) == (5, 20)
+
+
+def test_a_class_of_its_modules_name_is_found_through_the_module(workspace):
+    text = """
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Conv2d(3, width, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Depths(nn.Module):
+    def __init__(self, block, widths):
+        super().__init__()
+        self.parts = nn.ModuleList(block(width) for width in widths)
+
+    def forward(self, x):
+        return sum(part(x).mean(1) for part in self.parts)
+"""
+    run = "from nets import Depths\nmodel = Depths.Depths(Depths.Block, [7, 9, 11])\n"
+    found, _ = shown(workspace, text, "nets/Depths.py", **{"train.py": run})
+    assert [part.layer.out_channels for part in found["Depths"].model.parts] == [7, 9, 11]
+
+
+@pytest.mark.parametrize(
+    ("made", "signature"),
+    [
+        ("nn.Conv1d(8, 8, tcn_options['kernel_size'])", "tcn_options"),
+        ("Activated(**activation)", "activation"),
+        ("nn.Conv1d(8, options['channels'][-1], 1)", "**options"),
+    ],
+)
+def test_an_argument_that_is_read_by_words_is_a_mapping(workspace, made, signature):
+    found, _ = shown(
+        workspace,
+        f"""
+class Activated(nn.Module):
+    def __init__(self, name, slope=0.1):
+        super().__init__()
+        self.layer = {{"relu": nn.ReLU, "tanh": nn.Tanh}}[name]()
+        assert name == "relu" or name == "tanh"
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self, {signature}):
+        super().__init__()
+        self.first, self.made = nn.Conv1d(4, 8, 3), {made}
+
+    def forward(self, x):
+        return self.made(self.first(x))
+""",
+    )
+    assert "Net" in found

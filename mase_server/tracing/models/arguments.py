@@ -18,6 +18,7 @@ from torch import nn
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
+from mase_server.tracing.models.configs import LackingError
 from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings, key_of_arguments
 from mase_server.tracing.models.guesses import (
     PLURAL,
@@ -250,15 +251,17 @@ class Repairs:
         #: The number of different errors behind some arguments: those that get further are followed first.
         self._passed: dict[str, frozenset[Any]] = {}
         self._order = itertools.count()
+        self._is_lacking = False
 
     def __iter__(self) -> Iterator[Plan]:
         budget = self.around.budget.part(most=MAX_STEPS)
-        if self.usual:
-            yield from self._start_from_partial_calls()
+        starts = self._start_from_partial_calls() if self.usual else iter(())
         for _ in range(MAX_REPAIRS):
-            if not self._waiting or budget.is_spent():
+            # A configuration that lacks an entry gets it before others are guessed: making a large model again is slow.
+            start = None if self._waiting and self._is_lacking else next(starts, None)
+            if start is None and (not self._waiting or budget.is_spent()):
                 return
-            yield self._make_plan(heapq.heappop(self._waiting)[2])
+            yield self._make_plan(heapq.heappop(self._waiting)[2]) if start is None else start
 
     def _start_from_partial_calls(self) -> Iterator[Plan]:
         """Partly written arguments come before purely guessed ones."""
@@ -298,6 +301,7 @@ class Repairs:
         step = _Step(plan.function, plan.arguments, plan.how, plan.free)
         self._seen.add(step.key())
         before, here = self._passed.get(step.key(), frozenset()), (*place_of(error), str(error))
+        self._is_lacking = isinstance(error, LackingError) and here not in before
         if here in before:
             return
         places = before | {here}

@@ -163,7 +163,9 @@ def _of_steps(steps: tuple[Step, ...], arguments: Mapping[str, Any]) -> Iterator
     for step in reversed(steps):
         node: ast.AST = step.node.test if isinstance(step.node, ast.If | ast.Assert) else step.node
         names = [each.id if isinstance(each, ast.Name) else each.attr for each in _list_name_nodes(node)]
-        seen = list(dict.fromkeys(names))
+        keys = [each.slice.value for each in ast.walk(node) if isinstance(each, ast.Subscript)
+                and isinstance(each.slice, ast.Constant) and isinstance(each.slice.value, str)]  # fmt: skip
+        seen = list(dict.fromkeys([*keys, *names]))
         for name in seen:
             seen += [each for each in _trace_name_sources(step.function).get(name, ()) if each not in seen][:20]
         yield from _of_words(seen, arguments)

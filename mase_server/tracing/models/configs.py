@@ -70,7 +70,7 @@ class AnyConfig(dict[str, Any]):
 def _copy_entry(value: Any, path: Path) -> Any:
     if isinstance(value, dict):
         return AnyConfig(value).at(path)
-    return list(value) if type(value) is list else value
+    return [_copy_entry(each, path) for each in value] if type(value) is list else value
 
 
 @dataclass(frozen=True, slots=True)

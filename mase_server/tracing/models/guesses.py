@@ -223,6 +223,9 @@ class _Guess:
             return False
         if tree is None or (usual_argument(name) is not None and len(name) > 1):
             return False
+        if any(isinstance(node, ast.Subscript) and _is_named(node.value, name) and isinstance(node.slice, ast.Constant)
+               and isinstance(node.slice.value, str) for node in ast.walk(tree)):  # fmt: skip
+            return True  # nothing else is read by a word
         reads = {read.path[0] for read in reads_of(name, tree)}
         if any(hasattr(nn.Module, key) or hasattr(torch.Tensor, key) for key in reads):
             return False

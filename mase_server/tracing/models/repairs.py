@@ -24,8 +24,14 @@ from torch import nn
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.models.classes import find_compared_words, get_entry_name, read_definition
 from mase_server.tracing.models.clues import Clue
-from mase_server.tracing.models.configs import LackingError, guess_entry_value, is_configuration, replace_entry
-from mase_server.tracing.models.constructions import key_of_arguments
+from mase_server.tracing.models.configs import (
+    AnyConfig,
+    LackingError,
+    guess_entry_value,
+    is_configuration,
+    replace_entry,
+)
+from mase_server.tracing.models.constructions import key_of_arguments, list_required_parameters
 from mase_server.tracing.models.guesses import Arguments, Made
 from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
 
@@ -82,10 +88,11 @@ def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
     if isinstance(clue.error, LackingError):
         *path, key = clue.error.path
         if path and path[0] in clue.given:
-            known = clue.entry([*path[-1:], key]) if len(path) > 1 else None
-            value = _guess_entry(clue, key) if known is None else known
+            known = clue.entry([*path[-1:], key] if len(path) > 1 else [key])
             holder = _get_held_value(clue.given, path)
-            yield {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), value)} if holder is not None else {}
+            for value in (known, _guess_entry(clue, key)) if holder is not None else ():
+                if value is not None and (value is known or known is None or len(path) == 1):
+                    yield {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), value)}
 
 
 def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:
@@ -95,10 +102,11 @@ def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:
             yield {name: replace_entry(value, (match[1],), _guess_entry(clue, match[1]))}
 
 
-def _guess_entry(clue: Clue, key: str) -> Any:
-    """A value for an entry: the first text that the class, or a function that failed, compares it with, else the usual
-    one."""
-    trees = (read_definition(clue.function), *(step.function for step in clue.steps))
+def _guess_entry(clue: Clue, key: str, *functions: Callable[..., Any]) -> Any:
+    """A value for an entry: the first text that the class or one of these functions, or a function that failed,
+    compares it with, else the usual one."""
+    functions = (*functions, clue.function) if clue.function is not None else functions
+    trees = (*map(read_definition, functions), *(step.function for step in clue.steps))
     return next((word for tree in trees for word in find_compared_words(tree, key)), None) or guess_entry_value(key)
 
 
@@ -171,6 +179,15 @@ def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
         if (_is_number(value) or isinstance(value, list | tuple)) and _is_looked_up(clue, name):
             size = value if _is_whole(value) else 16
             yield {name: {"one": size, "two": size}}
+    calls = (
+        (step, node) for step in reversed(clue.steps) for node in ast.walk(step.node) if isinstance(node, ast.Call)
+    )
+    for step, call in calls:
+        for each in call.keywords:  # `Activation(**activation)`: what that takes
+            name = ast.unparse(each.value).removeprefix("self.") if each.arg is None else ""
+            if name in clue.arguments and callable(kind := step.value(call.func)):
+                names = [parameter.name for parameter in list_required_parameters(kind)]
+                yield {name: AnyConfig({key: _guess_entry(clue, key, kind) for key in names}).at((name,))}
 
 
 def _is_looked_up(clue: Clue, name: str) -> bool:
@@ -472,7 +489,7 @@ ROWS: tuple[Row, ...] = (
     (r"^ModuleNotFoundError: No module named '([\w.]+)\.(\w*)'", _propose_modules),
     (r"parameter is expected to be 2-dimensional|'int' object has no attribute 'dim'", _propose_matrices),
     (
-        r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be",
+        r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be|be a mapping",
         _propose_mappings,
     ),
     (r"^AttributeError: '(?:int|float|bool|list|tuple|NoneType)' object has no attribute '(\w+)'", _propose_tensors),

@@ -29,6 +29,8 @@ ARGUMENTS = ("params", "init_args", "kwargs", "args")
 #: Bounds: settings that are read, and bytes of one file.
 MAX_SETTINGS = 400
 MAX_BYTES = 60_000
+#: The deepest group of a configuration of Hydra whose own defaults are followed.
+MAX_GROUPS = 3
 
 #: The entries of one mapping of settings by their names: plain values, and mappings inside of it.
 Entries = dict[str, Any]
@@ -41,6 +43,7 @@ _SET = re.compile(
 )
 #: Classes whose assignments are settings.
 CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
+_REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 _LINE = re.compile(r"^(\s*)([\w.-]+)\s*:\s*(.*?)\s*(?:#.*)?$")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "null": None, "none": None, "~": None, "": None}
 
@@ -57,10 +60,16 @@ class Settings:
         best: Mapping[str, Any] = {}
         # Of nested mappings, the inner one has the entries at its top level.
         most: tuple[float, float] = (max(AT_LEAST, ENOUGH * len(wanted)), -1)
-        for mapping in self._iterate_mappings(wanted, most[0]):
+        found = list(self._iterate_mappings(wanted, most[0]))
+        for mapping in found:
             score = (len(wanted & keys_of(mapping)), len(wanted & mapping.keys()))
             if score > most:
                 best, most = mapping, score
+        if any(isinstance(value, dict) for value in best.values()):
+            # An experiment's file may say only how it differs from the defaults, or these leave something to it.
+            alike = (each for each in found if 2 * len(best.keys() & each.keys()) > min(len(best), len(each)))
+            most_more = max(alike, key=lambda each: len(keys_of(each) - keys_of(best)))
+            best = _merge(dict(most_more), dict(best))
         return dict(best)
 
     def naming(self, name: str) -> Entries:
@@ -75,7 +84,7 @@ class Settings:
 
     def _refer(self, value: Any) -> Any:
         """The value of the entry that `${model.width}` refers to; "???", which is for somebody to fill in, if none."""
-        if not isinstance(value, str) or (match := re.fullmatch(r"\$\{([\w.]+)\}", value)) is None:
+        if not isinstance(value, str) or (match := _REFERENCE.fullmatch(value)) is None:
             return value
         found = self.find_entry(match[1].split("."))
         return "???" if found is None or (isinstance(found, str) and "$" in found) else found
@@ -98,8 +107,11 @@ class Settings:
     def _iterate_mappings_elsewhere(self, words: Set[str], enough: float) -> Iterator[Mapping[str, Any]]:
         # A command line writes `--num-layers`.
         wanted = [(word.encode(), word.replace("_", "-").encode()) for word in words]
-        for path, text in self.workspace.texts((*CONFIGURATIONS, ".py")):
-            if sum(word in text or dashed in text for word, dashed in wanted) >= enough:
+        # Defaults come before the many experiments that change a few of them.
+        texts = sorted(self.workspace.texts((*CONFIGURATIONS, ".py")), key=lambda each: "default" not in each[0].stem)
+        for path, text in texts:
+            names_others = path.suffix == ".yaml" and b"defaults:" in text
+            if names_others or sum(word in text or dashed in text for word, dashed in wanted) >= enough:
                 note_read(path)
                 if path not in self._known:
                     self._known[path] = list(itertools.islice(_read_mappings(path, text), MAX_SETTINGS))
@@ -136,12 +148,64 @@ def _in_file(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
         value = _READERS[path.suffix](text.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return
+    if isinstance(value, dict) and isinstance(value.get("defaults"), list):
+        value = _resolve_references(composed := _compose(path, value), composed)
+    yield from _iterate_nested(value)
+
+
+def _iterate_nested(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Every mapping in a value, the outer ones first."""
     waiting: list[Any] = [value]
     while waiting:
         value = waiting.pop(0)
         if isinstance(value, dict):
             yield value
         waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _compose(path: Path, own: Entries) -> Entries:
+    """A configuration of Hydra with what the files of its `defaults` hold, in the package that each is for."""
+    whole = Entries()
+    for entry in own["defaults"]:
+        group, name = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
+        group, _, package = str(group).removeprefix("override ").strip("/").partition("@")
+        file = path.parent / group / f"{str(name).removesuffix('.yaml')}.yaml"
+        try:
+            text = file.read_text("utf-8") if file != path else ""
+            held = _read_yaml(text)
+        except (OSError, ValueError):
+            continue
+        note_read(file)
+        said = re.search(r"#\s*@package\s+([\w.]+)", text)
+        package = package or (said[1] if said else group.replace("/", "."))
+        if isinstance(held, dict) and isinstance(held.get("defaults"), list):
+            held = _compose(file, held) if len(group.split("/")) < MAX_GROUPS else held
+        for key in reversed(package.split(".") if package and package != "_global_" else ()):
+            held = {key: held}
+        whole = _merge(whole, held) if isinstance(held, dict) else whole
+    return _merge(whole, {key: value for key, value in own.items() if key != "defaults"})
+
+
+def _merge(one: Entries, other: Entries) -> Entries:
+    """Both, and the other's values where they disagree."""
+    both = {**one, **other}
+    return both | {
+        key: _merge(one[key], other[key]) for key in one.keys() & other.keys()
+        if isinstance(one[key], dict) and isinstance(other[key], dict)
+    }  # fmt: skip
+
+
+def _resolve_references(value: Any, whole: Entries) -> Any:
+    """A value with what each `${model.width}` in it refers to."""
+    if isinstance(value, dict):
+        return {key: _resolve_references(held, whole) for key, held in value.items()}
+    if isinstance(value, list):
+        return [_resolve_references(held, whole) for held in value]
+    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    held: Any = whole
+    for name in match[1].split(".") if match else ():
+        held = held.get(name) if isinstance(held, dict) else None
+    return value if match is None or held is None else held
 
 
 def _read_yaml(text: str) -> Any:
@@ -199,7 +263,7 @@ def _in_code(tree: ast.AST, *, parser: bool = True) -> Iterator[Mapping[str, Any
         yield options
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.FunctionDef):
-            yield from _list_assigned_entries(node)
+            yield from itertools.chain.from_iterable(map(_iterate_nested, _list_assigned_entries(node)))
         elif isinstance(node, ast.ClassDef) and CONFIG_CLASS.search(node.name):
             yield _read_class_entries(node)
     for node in ast.walk(tree):

@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mase_server.tracing.importing.lookups import note_read, without_recording
 from mase_server.tracing.importing.source import files_below
@@ -259,7 +259,7 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
                 yield node
             case ast.Call(func=ast.Name(id=called) as func) if called in renamed:
                 yield _call_by_name(name, func, node)
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=made)) if called == name:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=called), attr=made)) if called == name != made:
                 if re.match(r"from_|build|create|make", made):
                     yield node
             case ast.Call(func=ast.Attribute(value=holder, attr=called) as func):
@@ -270,6 +270,9 @@ def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()
 
 def _call_by_name(name: str, func: ast.expr, node: ast.Call) -> ast.Call:
     """The same call with the class's own name."""
+    if ast.unparse(func) == f"{name}.{name}":  # `unet.unet(unet.Block)`: a module of the same name has others too
+        whole = ast.parse(re.sub(rf"\b{name}\.", "", ast.unparse(node)), mode="eval")
+        return cast(ast.Call, ast.increment_lineno(whole, node.lineno - 1).body)
     plain = ast.copy_location(ast.Name(name, ast.Load()), func)
     return ast.copy_location(ast.Call(plain, node.args, node.keywords), node)
 
