@@ -1,10 +1,11 @@
 """The clock of emitted designs and of single components after place and route, for an ECP5-85k of speed grade 6.
 
-Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them without pins, once for each seed; the figure is
-the median. A component has the sizes that its parameters have by default, and stands between registers, so that the paths
-from its inputs and to its outputs count. `--path` tells the cells of the longest path of the first seed.
+Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them without pins, once for each seed; the figure
+is the median. A component has the sizes that its parameters have by default, and stands between registers, so that the
+paths from its inputs and to its outputs count. `--path` tells the cells of the first
+seed's longest path.
 
-Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...] [--path]
+Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...]
 
 NEXTPNR names the program; without it `nextpnr-ecp5` is looked for. `make fmax` installs one and measures.
 """
@@ -37,7 +38,6 @@ GOAL_MHZ = 150
 #: Networks of estimates.py, and the multipliers that they are measured with.
 DESIGNS: Mapping[str, int] = {"mlp": 52, "digits": 60, "lenet": 60, "encoder": 100, "resnet8": 64}
 CELLS = {"TRELLIS_COMB": "tables", "TRELLIS_FF": "registers", "MULT18X18D": "MULT18", "DP16KD": "memories"}
-CLOCK = re.compile(r"clk$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,17 @@ def write_component(name: str, folder: Path) -> str:
     run([tool("YOSYS", "yosys"), "-q", "-p", f"{read}; write_json ports.json"], folder)
     module = json.loads((folder / "ports.json").read_text())["modules"]
     ports = next(each for key, each in module.items() if key == name or key.startswith(f"$paramod\\{name}"))["ports"]
-    lines = ["module between ("]
-    lines += [",\n".join(f"{each['direction']} logic [{len(each['bits']) - 1}:0] {port}" for port, each in ports.items())]
-    lines += [");"]
-    wired = []
+    widths = {port: len(each["bits"]) for port, each in ports.items()}
+    heads = [f"{each['direction']} logic [{widths[port] - 1}:0] {port}" for port, each in ports.items()]
+    lines, wired = [f"module between ({', '.join(heads)});"], ["clk"]
     for port, each in ports.items():
-        if CLOCK.search(port):
-            wired.append(f".{port}({port})")
+        if port == "clk":
             continue
-        lines.append(f"logic [{len(each['bits']) - 1}:0] {port}_r;")
         ends = (f"{port}_r", port) if each["direction"] == "input" else (port, f"{port}_r")
+        lines.append(f"logic [{widths[port] - 1}:0] {port}_r;")
         lines.append(f"always_ff @(posedge clk) {ends[0]} <= {ends[1]};")
-        wired.append(f".{port}({port}_r)")
-    lines += [f"{name} inside ({', '.join(wired)});", "endmodule"]
+        wired.append(f"{port}({port}_r)")
+    lines += [f"{name} inside ({', '.join(f'.{each}' for each in wired)});", "endmodule"]
     (folder / "between.sv").write_text("\n".join(lines) + "\n")
     with (folder / "files.f").open("a") as more:
         more.write("between.sv\n")
