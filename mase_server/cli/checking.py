@@ -307,13 +307,14 @@ def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Itera
         file, line = one["file"] or report.path, max(one["line"], 1)
         yield Problem(file, line, one["column"], line + 1, 0, "information", "graph-break", message, fixes=fixes)
     for again in told["recompiles"]:
-        message = f"torch.compile compiles {again['function']} again at other sizes: {again['reason']}"
+        message = f"torch.compile compiles {again['function']} again at other sizes: {again['size']}"
         file, line = again["file"] or report.path, max(again["line"], 1)
-        yield Problem(file, line, 0, line + 1, 0, "information", "recompilation", message)
+        yield Problem(file, line, again["column"], line + 1, 0, "information", "recompilation", message)
     if told["problem"]:
-        line = next(model["line"] for model in report.models if model["title"] == title)
+        model = next(model["line"] for model in report.models if model["title"] == title)
+        file, line = told["place"] or (report.path, model)
         message = f"{title} cannot be exported: {told['problem']}"
-        yield Problem(report.path, line, 0, line + 1, 0, "information", "not-exported", message)
+        yield Problem(file, line, 0, line + 1, 0, "information", "not-exported", message)
 
 
 def _tell_too_much(report: Report, told: DeviceCosts, most: int) -> Problem:

@@ -272,7 +272,7 @@ def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
             yield from fix_lines(sources, one["fix"])
     for again in told["recompiles"]:
         where = f"{from_here(again['file'])}:{again['line']}: " if again["file"] else ""
-        yield Line(((f"{where}{again['function']} is compiled again: {again['reason']}", ""),))
+        yield Line(((f"{where}{again['function']} is compiled again: {again['size']}", ""),))
     if view is not View.BREAKS:
         yield Line((("\n" + told["text"], ""),))
 

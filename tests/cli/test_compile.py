@@ -349,6 +349,31 @@ def test_what_cannot_be_exported_says_why_and_is_status_one(seeded):
     assert (done.returncode, "data-dependent" in done.stdout) == (1, True)
 
 
+def test_what_cannot_be_exported_is_told_at_its_line(seeded):
+    command = [sys.executable, "-m", "mase_server", "compile", seeded, "--no-daemon", "--model", "Branches"]
+    done = subprocess.run([*command, "--view", "export", "--format", "json"], capture_output=True, text=True)
+    [told] = json.loads(done.stdout)["models"]
+    source = SEEDED.split("\n")
+    line = next(number for number, text in enumerate(source, 1) if "if h.sum() > -1e9" in text)
+    assert told["place"] == [str(seeded), line]
+    refused = [number for number, text in enumerate(told["text"].split("\n"), 1) if text.startswith("# not exported")]
+    assert [each for each in told["lines"] if each[0] in refused] == [[n, str(seeded), line] for n in refused]
+    assert f"(seeded.py:{line})" in told["problem"]
+    command = [sys.executable, "-m", "mase_server", "check", seeded, "--no-daemon", "--no-cache", "--format", "json"]
+    done = subprocess.run([*command, "--fail-on", "export"], capture_output=True, text=True)
+    found = [each for each in json.loads(done.stdout)["problems"] if each["code"] == "not-exported"]
+    assert (done.returncode, line in [each["line"] for each in found]) == (1, True)
+
+
+def test_what_differs_from_the_model_in_some_bits_is_told(tmp_path):
+    rounds = LOOKS_BACK.replace("return att", "h = h * (1 + 1e-6 * torch.compiler.is_exporting())\n        return att")
+    for name, text in {"exact": LOOKS_BACK, "rounds": rounds}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    told = {name: compiled(tmp_path / f"{name}.py", "--view", "export")["Net"]["text"] for name in ("exact", "rounds")}
+    assert {name: text.count("# equal to the model at ") for name, text in told.items()} == {"exact": 3, "rounds": 0}
+    assert len(re.findall(r"# equal to the model but for rounding, by \S+e-0\d at ", told["rounds"])) == 3
+
+
 def test_the_code_that_is_compiled_may_not_do_what_a_trace_may_not(tmp_path):
     (tmp_path / "net.py").write_text(
         LOOKS_BACK.replace("B, T = ids.shape", "B, T = ids.shape\n        open('written', 'w').close()")
@@ -820,3 +845,51 @@ def test_who_asks_for_the_same_at_once_shares_one_answer_even_if_one_gives_up(se
     assert isinstance(gone, asyncio.CancelledError)
     assert one is other
     assert one["graphs"] == 1
+
+
+#: Is compiled again for a size, and for a value.
+AGAIN = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, x):
+        y = torch.ones(3)
+        y = y + x.sum()  # size
+        self.runs += 1  # value
+        return x + 1, y * self.runs
+
+
+if __name__ == "__main__":
+    Net()(torch.ones(2, 4))
+"""
+
+
+def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(tmp_path):
+    (tmp_path / "net.py").write_text(AGAIN)
+    source = AGAIN.split("\n")
+    lines = {word: next(n for n, line in enumerate(source, 1) if line.endswith(f"# {word}")) for word in ("size", "value")}
+    size, value = compiled(tmp_path / "net.py")["Net"]["recompiles"]
+    found = re.fullmatch(r"x\.shape\[0\] \(.*\): 2, then (\d+)", size["size"])
+    assert found is not None, size
+    assert (size["line"], source[size["line"] - 1][size["column"] :]) == (lines["size"], "x.sum()  # size")
+    assert (value["line"], value["size"]) == (lines["value"], "self.runs == 1")
+    program = f"""
+    import torch
+    from net import Net
+    model = torch.compile(Net().eval(), backend="eager")
+    for rows in (2, {found[1]}, {value["reason"].rpartition(" ")[2]}):
+        model(torch.ones(rows, 4))
+    """
+    environment = {**os.environ, "TORCH_LOGS": "recompiles"}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    logged = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stderr
+    for each in (size, value):
+        for reason in each["reason"].split("; "):
+            assert reason.partition(" (HINT")[0] in logged, (reason, logged)
+    assert logged.count("Recompiling function") == 2

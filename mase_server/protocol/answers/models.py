@@ -471,12 +471,18 @@ class GraphBreak(TypedDict):
 
 
 class Recompile(TypedDict):
-    """A function that is compiled once more for other inputs. reason: the guard that failed."""
+    """A function that is compiled once more for other inputs. reason: the guards that failed, without their notes.
+
+    file, line, column: where the code asked for what is specialised, else the function.  size: that, such as
+    `ids.shape[1] (T): 8, then 11` or `self.width == 4`.
+    """
 
     file: str
     line: int
+    column: int
     function: str
     reason: str
+    size: str
 
 
 class Kernel(TypedDict):
@@ -498,7 +504,7 @@ class Compiled(TypedDict):
     """The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx.
 
     text: the graphs as Python, or Inductor's code.  lines: [line of the text, file, line of the file].  operations: in
-    all graphs.  problem: why there is no program.
+    all graphs.  problem: why there is no program.  place: [file, line] that prevents it, if that is known.
     """
 
     view: str
@@ -510,6 +516,7 @@ class Compiled(TypedDict):
     recompiles: list[Recompile]
     kernels: list[Kernel]
     problem: str
+    place: tuple[str, int] | None
 
 
 # Hardware, and its simulation.

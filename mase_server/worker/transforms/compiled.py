@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,7 @@ _BREAKS = "torch._dynamo.symbolic_convert.__graph_breaks"
 _RECOMPILES = "torch._dynamo.guards.__recompiles"
 #: A line of a graph's text that tells the source of the operations below it.
 _SOURCE = re.compile(r"^\s*# File: (.+?):(\d+) in \S+, code: ")
+_REFUSED = re.compile(r"^# not exported .* \((.+):(\d+)\)$")
 _BREAK = re.compile(
     r"Graph break(?: \(.*?\))? in user code at (?P<file>[^\n]+):(?P<line>\d+)\n(?:Graph Break )?Reason: (?P<reason>.*?)"
     r"(?:\n+User code traceback:\n(?P<trace>.*))?\Z",
@@ -71,6 +73,10 @@ _BREAK = re.compile(
 )
 _FRAME = re.compile(r'^ *File "(?P<file>.+?)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+#: A guard that failed, the number of its compilation before it; where PyTorch has noted it, its line follows.
+_FAILED = re.compile(r"^\s*- (?=\d+/\d+)(?:(?P<compilation>[\d/_]+): )?", re.MULTILINE)
+_NOTED = re.compile(r"\s{2,}# .*? in \S+(?: (?P<hint>\(HINT: .*\)))?$")
+_SIZE = re.compile(r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<old>\d+), actual (?P<new>\d+)")
 #: A guard that leaves out the largest size alone, as a mask of that size does where it is cut.
 _TOP = re.compile(
     r"in the specified range (?P<name>\w+) <= (?P<size>\d+) satisfy the generated guard .* != (?P=size)\b"
@@ -79,6 +85,8 @@ _TOP = re.compile(
 _UNKNOWN = re.compile(r"Found <class '([\w.]+)'> in output, which is not a known type")
 #: Where the name of a layer's class has words, as in LayerNorm and LeakyReLU.
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+#: An argument as a guard names it.
+_LOCAL = re.compile(r"L\['(\w+)'\]")
 #: Lines of a reason that are for PyTorch's own developers, or about where to read more.
 _FOR_DEVELOPERS = re.compile(r"\n+\s*(Developer debug context:|For more details about|Note: ).*", re.DOTALL)
 _ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace .*?\n+")
@@ -112,13 +120,15 @@ class Code:
 @dataclass(slots=True)
 class Captured:
     """What was compiled. graphs: of Dynamo or ATen, in order.  results: of each run.  whole: no more graphs are kept.
-    logged: messages of PyTorch, by logger.  failure: what running them raised."""
+    logged: messages of PyTorch, by logger.  guards: (compilation, name) -> where a value was asked for, as a stack
+    trace tells it.  failure: what running them raised."""
 
     graphs: list[fx.GraphModule] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     whole: bool = False
     failure: Exception | None = None
     logged: dict[str, list[str]] = field(default_factory=lambda: {_BREAKS: [], _RECOMPILES: []})
+    guards: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +283,7 @@ def _show_graphs(
     scene: Scene,
     trains: bool = False,
 ) -> Compiled:
-    return _write_record(view, _compile_graphs(backend_of, scene, trains), scene.workspace)
+    return _write_record(view, _compile_graphs(backend_of, scene, trains), scene)
 
 
 def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains: bool = False) -> Captured:
@@ -282,6 +292,7 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
     backend_of: makes a backend from a function that is given each graph.  trains: run the backward, too.
     """
     import torch._dynamo
+    from torch._guards import CompileContext
 
     captured = Captured()
 
@@ -294,10 +305,17 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
             node.stack_trace = _place_frames(node.stack_trace or "", scene.places) or None
         return graph.forward if captured.whole else backend(graph, inputs)
 
+    def note_guards(guards: Iterable[Any]) -> None:
+        compilation = str(CompileContext.current_compile_id())
+        for guard in guards:
+            if guard.user_stack:
+                name = _LOCAL.sub(r"\1", guard.name)
+                captured.guards.setdefault((compilation, name), "".join(guard.user_stack.format()))
+
     backend = backend_of(keep)
     torch._dynamo.reset()
     with _listen(captured.logged):
-        compiled = torch._dynamo.optimize(compile_graph)(scene.model)
+        compiled = torch._dynamo.optimize(compile_graph, guard_export_fn=note_guards)(scene.model)
         try:
             for run in _list_runs(scene):
                 captured.results.append(run(compiled))
@@ -615,7 +633,8 @@ class _Keeper(logging.Handler):
 # The record of what was captured.
 
 
-def _write_record(view: str, captured: Captured, workspace: str) -> Compiled:
+def _write_record(view: str, captured: Captured, scene: Scene) -> Compiled:
+    workspace = scene.workspace
     titles: list[str] = []
     for graph in captured.graphs:  # of training there are several parts, the backwards in the opposite order
         part = f", {graph.meta['part']}" if "part" in graph.meta else ""
@@ -633,9 +652,10 @@ def _write_record(view: str, captured: Captured, workspace: str) -> Compiled:
         "graphs": len(whole),
         "operations": sum(map(_count_operations, whole)),
         "breaks": list(breaks.values()),
-        "recompiles": [_read_recompile(message) for message in captured.logged[_RECOMPILES]],
+        "recompiles": [_read_recompile(message, captured, scene) for message in captured.logged[_RECOMPILES]],
         "kernels": [],
         "problem": "",
+        "place": None,
     }
 
 
@@ -659,6 +679,9 @@ def _shorten_sources(text: str, workspace: str) -> tuple[str, list[tuple[int, st
     lines: list[tuple[int, str, int]] = []
     place: tuple[str, int] | None = None
     for number, line in enumerate(text.split("\n"), 1):
+        if (refused := _REFUSED.match(line)) is not None:
+            lines.append((number, refused[1], int(refused[2])))
+            line = line.replace(refused[1], os.path.relpath(refused[1], workspace), 1)
         if (found := _SOURCE.match(line)) is not None:
             place = found[1], int(found[2])
             if owns(workspace, found[1]):
@@ -707,11 +730,31 @@ def _read_reason(text: str) -> tuple[str, str, list[str]]:
     return " ".join(parts[0].split()), explanation, hints
 
 
-def _read_recompile(message: str) -> Recompile:
-    found = _RECOMPILE.search(message)
-    reasons = [line.strip().removeprefix("- ") for line in message.split("\n") if line.strip().startswith("- ")]
-    place = ("", 0, "") if found is None else (found["file"], int(found["line"]), found["name"])
-    return {"file": place[0], "line": place[1], "function": place[2], "reason": "; ".join(reasons) or message.strip()}
+def _read_recompile(message: str, captured: Captured, scene: Scene) -> Recompile:
+    """The guards that failed, the latest compilation's first; its line, and the size or value that it asked for."""
+    head = _RECOMPILE.search(message)
+    file, line, function = ("", 0, "") if head is None else (head["file"], int(head["line"]), head["name"])
+    parts = _FAILED.split(message)[1:]
+    failed = [each.strip().split("\n") for each in parts[1::2]] or [[message.strip()]]
+    reasons = [_NOTED.sub(r" \g<hint>", told[0]).strip() for told in failed]
+    size, sought = reasons[0].partition(" (HINT: ")[0], ""
+    trace = "\n".join(each.strip().removeprefix("- ") for each in failed[0][1:])
+    if (found := _SIZE.match(size)) is not None:
+        sought = found["name"]
+        spec = scene.subject.traced.session.inputs.entries.get(sought)
+        dims = spec.dims if isinstance(spec, TensorSpec) else ()
+        index = int(found["index"])
+        named = f" ({dims[index]})" if index < len(dims) and isinstance(dims[index], str) else ""
+        size = f"{sought}.shape[{index}]{named}: {found['old']}, then {found['new']}"
+        trace = captured.guards.get((str(parts[0]), sought), "")
+    frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(trace)]
+    own = [frame for frame in frames if owns(scene.workspace, frame[0])]
+    file, line = (own or frames or [(file, line)])[-1]
+    code = linecache.getline(file, line)
+    column = max(code.find(sought), len(code) - len(code.lstrip())) if code.strip() else 0
+    return {
+        "file": file, "line": line, "column": column, "function": function, "reason": "; ".join(reasons), "size": size,
+    }  # fmt: skip
 
 
 # Edits after which a break is gone.
@@ -831,7 +874,7 @@ def _show_export(scene: Scene) -> Compiled:
     """
     program, notes = _find_export(scene)
     if program is None:
-        return _make_export_record("export", "".join(f"# {note}\n" for note in notes), [], 0, "\n".join(notes))
+        return _refuse_export("export", notes, scene.workspace)
     graph = _write_graph(program.graph_module, scene.workspace)
     text, lines = _shorten_sources("\n".join([*(f"# {note}" for note in notes), "", graph]), scene.workspace)
     return _make_export_record("export", text, lines, _count_operations(program.graph_module))
@@ -861,7 +904,7 @@ def _find_export(scene: Scene) -> tuple[Any, list[str]]:
         try:
             program, told = _export(scene, strict, sizes)
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
-            problems.append(f"{mode}: {_first_paragraph(error)}")
+            problems.append(f"{mode}: {_first_paragraph(error)}{_find_place(error, scene.workspace)}")
             if isinstance(scene.model, _Flat) or (holder := _UNKNOWN.search(problems[-1])) is None:
                 continue
             flat = replace(scene, model=_Flat(scene.model))
@@ -886,7 +929,7 @@ def _show_onnx(scene: Scene) -> Compiled:
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
             program, notes = None, [f"not converted to ONNX: {_first_paragraph(error)}"]
     if program is None:
-        return _make_export_record("onnx", "".join(f"# {note}\n" for note in notes), [], 0, "\n".join(notes))
+        return _refuse_export("onnx", notes, scene.workspace)
     graph = converted.model.graph
     for weight in graph.initializers.values():
         weight.const_value = None  # its values are not told
@@ -907,12 +950,16 @@ def _show_onnx(scene: Scene) -> Compiled:
     return _make_export_record("onnx", text, lines, len(graph))
 
 
-def _make_export_record(
-    view: str, text: str, lines: list[tuple[int, str, int]], operations: int, problem: str = ""
-) -> Compiled:
+def _refuse_export(view: str, notes: Sequence[str], workspace: str) -> Compiled:
+    text, lines = _shorten_sources("".join(f"# {note}\n" for note in notes), workspace)
+    problem = "\n".join(line.removeprefix("# ") for line in text.splitlines())
+    return {**_make_export_record(view, text, lines, 0), "graphs": 0, "problem": problem, "place": next((each[1:] for each in lines), None)}
+
+
+def _make_export_record(view: str, text: str, lines: list[tuple[int, str, int]], operations: int) -> Compiled:
     return {
-        "view": view, "text": text, "lines": lines, "graphs": int(not problem), "operations": operations,
-        "breaks": [], "recompiles": [], "kernels": [], "problem": problem,
+        "view": view, "text": text, "lines": lines, "graphs": 1, "operations": operations,
+        "breaks": [], "recompiles": [], "kernels": [], "problem": "", "place": None,
     }  # fmt: skip
 
 
@@ -949,10 +996,19 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
         for each in (run, scene.model):
             torch.manual_seed(SEED)
             results.append(each(*args, **kwargs))
-        torch.testing.assert_close(*results, equal_nan=True)
         where = ", ".join(f"{name}={other[name]}" for name in _varying(scene.subject)) if other else "the file's inputs"
-        notes.append(f"equal to the model at {where}")
+        notes.append(f"equal to the model{_tell_rounding(*results)} at {where}")
     return program, notes
+
+
+def _tell_rounding(found: Any, expected: Any) -> str:
+    """"" for the same bits, else the largest difference; raises if it is more than that of rounding."""
+    if _are_equal(found, expected):
+        return ""
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    pairs = zip(*(Rebuild.of(each).tensors for each in (found, expected)), strict=True)
+    largest = max((float((one.double() - other.double()).abs().nan_to_num().max()) for one, other in pairs if one.numel()), default=0.0)
+    return f" but for rounding, by {largest:.0e}"
 
 
 def _exchange_dim(shapes: Any, new: Any) -> Any:
@@ -1003,6 +1059,16 @@ def _write_shapes(shapes: Any) -> list[str]:
         return []
     text = f"dynamic_shapes={write(shapes)}"
     return [*dims.values(), text]
+
+
+def _find_place(error: Exception, workspace: str) -> str:
+    """` (file:line)` of the innermost line of the workspace that an error tells or passed through; "" without one."""
+    traced = "".join(traceback.format_tb(error.__traceback__))
+    for text in (str(error), traced):
+        own = [frame for frame in _FRAME.finditer(text) if owns(workspace, frame["file"])]
+        if own:
+            return f" ({own[-1]['file']}:{own[-1]['line']})"
+    return ""
 
 
 def _first_paragraph(error: Exception) -> str:
