@@ -222,6 +222,8 @@ class _Run:
             try:
                 for title, told in await ask(request_compiled(report.path, None, view)):
                     found += _list_compiled_problems(report, title, told)
+                    if told["problem"] and not told["text"]:
+                        say(f"{from_here(report.path)}: {title}: not compiled: {told['problem']}", error=True)
             except Refused as error:
                 say(f"{from_here(report.path)}: not compiled: {error}", error=True)
         if self.most and report.models:
@@ -310,7 +312,7 @@ def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Itera
         message = f"torch.compile compiles {again['function']} again at other sizes: {again['size']}"
         file, line = again["file"] or report.path, max(again["line"], 1)
         yield Problem(file, line, again["column"], line + 1, 0, "information", "recompilation", message)
-    if told["problem"]:
+    if told["problem"] and told["view"] == "export":
         model = next(model["line"] for model in report.models if model["title"] == title)
         file, line = told["place"] or (report.path, model)
         message = f"{title} cannot be exported: {told['problem']}"

@@ -214,7 +214,14 @@ def compile_model(
 def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
     """The model of a title, else all models of the file."""
     shown = View.DYNAMO if view is View.BREAKS else view
-    return ask_each_model("mase/compiled", path, model, {"view": shown.value})
+
+    def refuse(error: Exception) -> Compiled:
+        return {
+            "view": shown.value, "text": "", "lines": [], "graphs": 0, "operations": 0, "breaks": [], "recompiles": [],
+            "kernels": [], "problem": str(error), "place": None,
+        }  # fmt: skip
+
+    return ask_each_model("mase/compiled", path, model, {"view": shown.value}, refuse)
 
 
 def _compile_other(subject: Subject, model: str | None, view: View, compare: str) -> _Side:
@@ -257,6 +264,9 @@ def _list_differences(before: _Side, after: _Side) -> list[tuple[str, str]]:
 
 
 def _compiled_lines(title: str, told: Compiled, view: View) -> Iterator[Line]:
+    if told["problem"] and not told["text"]:
+        yield Line(((f"{title}: not compiled: {told['problem']}", ""),))
+        return
     graphs, breaks = format_count(told["graphs"], "graph"), format_count(len(told["breaks"]), "break")
     head = f"{graphs}, {format_count(told['operations'], 'operation')}"
     if view not in (View.EXPORT, View.ONNX):

@@ -152,15 +152,26 @@ T = TypeVar("T")
 Talk = Generator[tuple[str, Params], Any, T]
 
 
-def ask_each_model(method: str, path: str, model: str | None, given: Params) -> Talk[list[tuple[str, Any]]]:
-    """The title and the answer of the model of a title, else of all models of the file; ValueError if it has none."""
+def ask_each_model(
+    method: str, path: str, model: str | None, given: Params, refused: Callable[[Exception], Any] | None = None
+) -> Talk[list[tuple[str, Any]]]:
+    """The title and the answer of the model of a title, else of all models of the file; ValueError if it has none.
+
+    refused: makes the answer of one of several models from a refusal, which else ends all.
+    """
     answer = yield "mase/models", {"path": path}
     titles = [each["title"] for each in answer["models"]] if model is None else [model]
     if not titles:
         raise ValueError(f"{from_here(path)} shows no model; `mase-server shapes` says why")
     found = []
     for title in titles:
-        found.append((title, (yield method, {"path": path, "model": title, **given})))
+        try:
+            answer = yield method, {"path": path, "model": title, **given}
+        except Exception as error:
+            if refused is None or len(titles) == 1 or not (hasattr(error, "kind") or hasattr(error, "code")):
+                raise
+            answer = refused(error)
+        found.append((title, answer))
     return found
 
 
@@ -174,11 +185,16 @@ def apply_and_ask(
 
 
 def drive_talk(talk: Talk[T], call: Callable[[str, Params], Any]) -> T:
-    """The result of a sequence of queries, each answered by `call`."""
+    """The result of a sequence of queries, each answered by `call`; what it raises is raised in the talk."""
     try:
         question = next(talk)
         while True:
-            question = talk.send(call(*question))
+            try:
+                answer = call(*question)
+            except Exception as error:  # noqa: BLE001 - raised again, unless the talk goes on
+                question = talk.throw(error)
+            else:
+                question = talk.send(answer)
     except StopIteration as end:
         found: T = end.value
         return found

@@ -95,11 +95,16 @@ async def report_once_traced(daemon: Daemon, file: Path, everything: bool = Fals
 
 
 async def answer_talk(daemon: Daemon, talk: Talk[T]) -> T:
-    """The result of a sequence of queries that this daemon answers."""
+    """The result of a sequence of queries that this daemon answers; see `drive_talk`."""
     try:
         question = next(talk)
         while True:
-            question = talk.send(await call_api_as_map(daemon, *question))
+            try:
+                answer = await call_api_as_map(daemon, *question)
+            except Exception as error:  # noqa: BLE001 - raised again, unless the talk goes on
+                question = talk.throw(error)
+            else:
+                question = talk.send(answer)
     except StopIteration as end:
         found: T = end.value
         return found

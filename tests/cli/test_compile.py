@@ -893,3 +893,16 @@ def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(
         for reason in each["reason"].split("; "):
             assert reason.partition(" (HINT")[0] in logged, (reason, logged)
     assert logged.count("Recompiling function") == 2
+
+
+def test_a_model_that_fails_takes_no_other_with_it(tmp_path):
+    fails = AGAIN.replace("class Net", "class Fails").replace("return x + 1", "return x.view(-1) + torch.ones(3)")
+    body, _, main = AGAIN.partition("\n\nif __name__")
+    (tmp_path / "net.py").write_text(
+        f"{fails.partition(chr(10) * 2 + 'if __name__')[0]}{body}\n\nif __name__{main}    Fails()(torch.ones(2, 4))\n"
+    )
+    command = [sys.executable, "-m", "mase_server", "compile", tmp_path / "net.py", "--no-daemon"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Net: 1 graph" in done.stdout
+    assert re.search(r"^Fails: not compiled: .*fails", done.stdout, re.MULTILINE)
