@@ -646,6 +646,52 @@ def test_kernels_tell_the_bytes_that_they_read_and_write(inductor):
     assert told["Linear"] == [products, (wide, wide), (2 * x, x)]
 
 
+#: Inductor gives the product of the heads other strides; a buffer is read and then written.
+STRIDES = """
+import torch
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(16, 48)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (each.permute(0, 2, 1, 3) for each in self.qkv(x).reshape(B, T, 4, 12).chunk(3, -1))
+        return (torch.softmax(q @ k.transpose(-2, -1) / 2.0, -1) @ v).reshape(B, T, C)
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(16))
+
+    def forward(self, x):
+        y = x + self.seen
+        self.seen.mul_(0.5)
+        return y
+
+
+if __name__ == "__main__":
+    Heads()(torch.ones(2, 8, 16))
+    Remembers()(torch.ones(2, 8, 16))
+"""
+
+
+def test_inductors_code_is_told_where_strides_change_and_buffers_are_written(tmp_path):
+    (tmp_path / "net.py").write_text(STRIDES)
+    found = compiled(tmp_path / "net.py", "--view", "inductor")
+    for one in found.values():
+        assert "# Running it fails" not in one["text"]
+        assert len(one["recompiles"]) == 1  # for other sizes, at which it ran as well
+        assert all(kernel["lines"] for kernel in one["kernels"])
+    [kernel] = found["Remembers"]["kernels"]
+    x, seen = 2 * 8 * 16 * 4, 16 * 4
+    assert (kernel["reads_bytes"], kernel["writes_bytes"]) == (x + seen, x + seen)
+
+
 #: Bodies of a forward with a break each, at the line with "#"; and whether a fix removes it.
 BREAKS = [
     ("print('here')  #", True),

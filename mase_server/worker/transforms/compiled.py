@@ -430,7 +430,10 @@ def _take_code(
     from torch._inductor.graph import GraphLowering
 
     count = len(codes)
-    run = keep(fx.GraphModule(graph, copy.deepcopy(graph.graph)), inputs)
+    runs = copy.deepcopy(graph.graph)
+    for node in runs.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default  # to Inductor a view of any strides is one
+    run = keep(fx.GraphModule(graph, runs), inputs)
 
     def write(lowering: Any) -> Any:
         made = lowering.codegen()  # in older versions the two parts, later two objects that have them
@@ -528,11 +531,13 @@ def _list_origins(buffer: Any) -> Iterable[fx.Node]:
 
 def _sum_bytes(accesses: Iterable[Any]) -> dict[str, int]:
     """The bytes of each buffer that are accessed, at most its size; of a table, at most one element in each turn."""
-    from torch._inductor.dependencies import StarDep
+    from torch._inductor.dependencies import StarDep, WeakDep
     from torch._inductor.virtualized import V
 
     found: dict[str, int] = {}
     for access in accesses:
+        if isinstance(access, WeakDep):
+            continue  # only the order of two kernels
         size, turns = access.numbytes_hint(), math.prod(getattr(access, "size", ()))
         if access.is_indirect() and isinstance(turns, int):
             size = min(size, turns * V.graph.get_dtype(access.name).itemsize)
@@ -575,7 +580,7 @@ def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str) -> Comp
         text += own
     return {
         **shown,
-        "text": "\n".join(text) or shown["text"],
+        "text": "\n".join([*text, *re.findall(r"^# Running .*", shown["text"], re.MULTILINE)]) or shown["text"],
         "lines": sorted(set(lines)),
         "kernels": [_make_kernel(name, launches) for name, launches in kernels.items()],
     }
