@@ -78,7 +78,7 @@ export function createClient(
   traceOutputChannel: LogOutputChannel,
 ): MaseClient {
   const options: LanguageClientOptions = {
-    documentSelector: [{ language: 'python', scheme: 'file' }, { language: 'python', notebook: NOTEBOOK }, { scheme: HARDWARE }],
+    documentSelector: [{ language: 'python', scheme: 'file' }, { language: 'python', notebook: NOTEBOOK }, { scheme: HARDWARE }, { scheme: COMPILED }],
     outputChannel,
     traceOutputChannel,
     revealOutputChannelOn: RevealOutputChannelOn.Never,

@@ -8,9 +8,10 @@ as diagnostics to who asks for them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -26,7 +27,7 @@ from mase_server.lsp.calls import as_map, ask_person, call_api, model_of, models
 from mase_server.lsp.contents import Graph, file_name
 from mase_server.lsp.verilog import Counterpart
 from mase_server.lsp.wording import format_count, in_bytes
-from mase_server.visible import reveal
+from mase_server.visible import escape_code, escape_markdown, reveal
 
 if TYPE_CHECKING:
     from mase_server.daemon.graph_snapshot import GraphSnapshot
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
-    from mase_server.protocol.answers import Compiled, GraphBreak
+    from mase_server.protocol.answers import Compiled, GraphBreak, Kernel
 
 
 SCHEME = "mase-compiled"
@@ -53,6 +54,10 @@ _URI = re.compile(
     rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})(?:\.(?P<variant>{BEFORE}|{PASSES}))?\.py"
 )
 _COMMENT = "# "
+#: A tensor as graphs name it: `relu: "f32[2, 4]"`.
+_TENSOR = re.compile(r'(\w+): "([a-z]+)(\d+)\[([^\]]*)\]')
+#: Where the code of a kernel begins.
+_DEFINITION = re.compile(r"\w+ = async_compile\.")
 #: Maximum number of remembered texts.
 _KEPT = 32
 #: Maximum number of names of operations in a hover.
@@ -281,6 +286,52 @@ class Compilations:
                 if each["file"] == path and place is not None and key not in told:
                     told.add(key)
                     yield each, place
+
+
+def describe_line(ls: Server, uri: str, line: int) -> str:
+    """The hover of a line, from 0, of a document: its kernel or the tensors that it names, with bytes, and its source."""
+    sheet = ls.compiled.sheet(uri)
+    made = None if sheet is None else ls.compiled.made(sheet)
+    text = [] if made is None else made.told["text"].split("\n")
+    if made is None or not 0 <= line < len(text):
+        return ""
+    sources = sorted({(file, source) for number, file, source in made.told["lines"] if number == line + 1})
+    kernels = [each for each in made.told["kernels"] if not set(sources).isdisjoint(map(tuple, each["lines"]))]
+    told = [_describe_kernel(each) for each in kernels if _is_kernel_line(text, line, each["name"])]
+    told += _describe_tensors(text, line)
+    told += [escape_markdown(f"{Path(file).name}:{source}") for file, source in sources[:_MOST_NAMES]]
+    return "\n\n".join(told)
+
+
+def _describe_kernel(kernel: Kernel) -> str:
+    names = list(dict.fromkeys(name for _, _, name in kernel["operations"]))
+    made_of = escape_markdown(", ".join([*names[:_MOST_NAMES], *(["…"] if len(names) > _MOST_NAMES else [])]))
+    calls = format_count(kernel["calls"], "call")
+    moved = f"reads {in_bytes(kernel['reads_bytes'])}, writes {in_bytes(kernel['writes_bytes'])}"
+    return f"{escape_code(kernel['name'])}: {made_of}; {calls}: {moved}"
+
+
+def _is_kernel_line(text: Sequence[str], line: int, name: str) -> bool:
+    """Does a line of Inductor's code define or call the kernel?"""
+    name = name.partition(" (graph ")[0]
+    if re.search(rf"(?<![\w.]){re.escape(name)}\(", text[line]):
+        return True
+    above = (each for each in reversed(text[: line + 1]) if each == "''')" or _DEFINITION.match(each))
+    return next(above, "").startswith(f"{name} = ")
+
+
+def _describe_tensors(text: Sequence[str], line: int) -> Iterator[str]:
+    """`x: f32[2, 4], 32 B` for each tensor that a line of a graph defines or takes."""
+    start = max((number for number in range(line + 1) if text[number].startswith(("class ", "# Graph"))), default=0)
+    known = {found[1]: found for each in text[start : line + 1] for found in _TENSOR.finditer(each)}
+    if text[line].lstrip().startswith(("#", "def ")):
+        return
+    for name in dict.fromkeys(re.findall(r"\w+", text[line].partition(";")[0])):
+        if (found := known.get(name)) is not None:
+            dims = [each.strip() for each in found[4].split(",") if each.strip()]
+            size = prod(int(each) for each in dims if each.isdigit()) * int(found[3]) // 8
+            varies = "".join(f" x {each}" for each in dims if not each.isdigit())
+            yield f"{escape_code(f'{name}: {found[2]}{found[3]}[{found[4]}]')}, {in_bytes(size)}{escape_markdown(varies)}"
 
 
 def offer_break_fixes(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]:

@@ -11,6 +11,7 @@ from lsprotocol import types as lsp
 from mase_server.daemon.api_graphs import rows_of
 from mase_server.daemon.slots import iterate_in_slices
 from mase_server.daemon.status import explain_unshown
+from mase_server.lsp import compiled
 from mase_server.lsp.assumptions import ASSUMED, do_ranges_touch
 from mase_server.lsp.card import STALE, Row, card_markup, describe_function, describe_site, find_doubt, markdown_table
 from mase_server.lsp.hardware_texts import model_rows
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     """textDocument/hover."""
+    line = params.position.line
+    if text := compiled.describe_line(ls, params.text_document.uri, line):
+        return _build_hover(ls, text, lsp.Range(lsp.Position(line, 0), lsp.Position(line + 1, 0)))
     page = ls.page(params.text_document.uri)
     if page is None:
         return None

@@ -107,6 +107,25 @@ async def test_a_document_follows_saves_and_says_when_it_is_stale(session):
         await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
 
 
+async def test_hovers_in_a_view_tell_shapes_bytes_and_the_line(session):
+    editor, path = session
+
+    async def hover(view, text):
+        uri = await show(editor, path, view)
+        lines = (await content(editor, uri)).split("\n")
+        place = lsp.Position(next(number for number, line in enumerate(lines) if text in line), 4)
+        found = await editor.client.text_document_hover_async(lsp.HoverParams(lsp.TextDocumentIdentifier(uri), place))
+        return found and found.contents.value.split("\n\n")
+
+    assert await hover("joint", "addmm: ") == [
+        "`addmm: f32[2, 4]`, 32 B", "`primals_2: f32[4]`, 16 B", "`primals_3: f32[2, 4]`, 32 B", "`t: f32[4, 4]`, 64 B",
+        "net.py:11",
+    ]  # fmt: skip
+    kernel, *_, source = await hover("inductor", "extern_kernels.addmm(")
+    assert (kernel, source) == ("`extern_kernels.addmm (graph 1)`: linear; 1 call: reads 112 B, writes 32 B", "net.py:11")
+    assert await hover("inductor", "import torch") is None
+
+
 async def test_a_view_is_compared_with_what_it_was_with_passes_and_with_another(session):
     editor, path = session
     assert await save(editor, path, NET, NET.replace("self.b(h)", "self.b(h) * 7")) == "ready"
