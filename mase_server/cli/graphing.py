@@ -218,7 +218,7 @@ def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tupl
     def refuse(error: Exception) -> Compiled:
         return {
             "view": shown.value, "text": "", "lines": [], "graphs": 0, "operations": 0, "breaks": [], "recompiles": [],
-            "kernels": [], "problem": str(error), "place": None,
+            "sizes": [], "kernels": [], "problem": str(error), "place": None,
         }  # fmt: skip
 
     return ask_each_model("mase/compiled", path, model, {"view": shown.value}, refuse)

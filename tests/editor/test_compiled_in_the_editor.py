@@ -119,3 +119,18 @@ def test_two_saves_are_compared_in_a_diff(window: Window) -> None:
     added.first.wait_for()
     expect(window.page.locator(".monaco-diff-editor .original .view-line", has_text="aten.sin")).to_have_count(0)
     window.picture("compiled-diff")
+
+
+def test_each_view_has_a_command_and_its_lines_tell_bytes_under_the_mouse(window: Window) -> None:
+    opened(window, WHOLE)
+    window.command("MASE: Show Inductor's Code")
+    lines = document(window, "Net.inductor").locator(".view-line")
+    lines.first.wait_for()
+    window.go_to(line_of(window.path, "return self.last(h)"), 20)
+    call = lines.filter(has_text="extern_kernels.addmm(").last
+    call.wait_for()
+    call.click()
+    call.hover()
+    card = window.page.locator(".monaco-hover:visible", has_text="extern_kernels.addmm")
+    card.filter(has_text="net.py:14").wait_for()
+    window.picture("compiled-hover")

@@ -16,12 +16,12 @@ type Asked = Partial<PassTarget> & { build?: Build; scope?: string; line?: numbe
 
 /** What compilers make of a model. */
 const VIEWS = [
-  { label: 'Dynamo', description: 'the graphs that torch.compile captures', view: 'dynamo' },
-  { label: 'ATen', description: 'the same as primitive operators', view: 'aten' },
-  { label: 'ATen in training', description: 'the joint graphs, and the forwards and backwards of which they are made', view: 'joint' },
-  { label: 'Inductor', description: 'the code that is generated for the CPU', view: 'inductor' },
-  { label: 'Exported program', description: 'of torch.export, with its dynamic sizes', view: 'export' },
-  { label: 'ONNX', description: 'of the exported program, where onnx and onnxscript are installed', view: 'onnx' },
+  { label: 'Dynamo', description: 'the graphs that torch.compile captures', view: 'dynamo', command: 'mase.showDynamo' },
+  { label: 'ATen', description: 'the same as primitive operators', view: 'aten', command: 'mase.showAten' },
+  { label: 'ATen in training', description: 'the joint graphs, and the forwards and backwards of which they are made', view: 'joint', command: 'mase.showJoint' },
+  { label: 'Inductor', description: 'the code that is generated for the CPU', view: 'inductor', command: 'mase.showInductor' },
+  { label: 'Exported program', description: 'of torch.export, with its dynamic sizes', view: 'export', command: 'mase.showExport' },
+  { label: 'ONNX', description: 'of the exported program, where onnx and onnxscript are installed', view: 'onnx', command: 'mase.showOnnx' },
   { label: 'FX graph', description: 'the graph of MASE, with its passes', view: 'fx' },
 ];
 
@@ -55,6 +55,7 @@ export class VerilogCommands {
       'mase.showCompiled': (target, given) => this.showCompiled(target, given.view),
       'mase.compareCompiled': (target) => this.compareCompiled(target),
     };
+    for (const { command, view } of VIEWS) if (command !== undefined) own[command] = (target: PassTarget) => this.showCompiled(target, view);
     const table = Object.entries(own).map(([name, run]) => [name, (given?: Asked) => this.run(run, given ?? {})]);
     return { ...Object.fromEntries(table), 'mase.showVerilogLine': () => this.jump(), 'mase.showPythonLine': (given) => this.jump(given) };
   }

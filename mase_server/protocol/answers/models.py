@@ -504,7 +504,8 @@ class Compiled(TypedDict):
     """The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx.
 
     text: the graphs as Python, or Inductor's code.  lines: [line of the text, file, line of the file].  operations: in
-    all graphs.  problem: why there is no program.  place: [file, line] that prevents it, if that is known.
+    all graphs.  sizes: the other ones at which it was run, by symbol.  problem: why there is no program.  place: [file,
+    line] that prevents it, if that is known.
     """
 
     view: str
@@ -514,6 +515,7 @@ class Compiled(TypedDict):
     operations: int
     breaks: list[GraphBreak]
     recompiles: list[Recompile]
+    sizes: list[dict[str, int]]
     kernels: list[Kernel]
     problem: str
     place: tuple[str, int] | None

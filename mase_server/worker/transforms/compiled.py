@@ -375,7 +375,7 @@ def _run_backward(results: Any) -> None:
 def _list_runs(scene: Scene) -> Iterator[Callable[[Callable[..., Any]], Any]]:
     """The calls of the model, with new inputs each: those of its file, then other sizes. Each gives its inputs, too."""
     spec = scene.subject.traced.session.inputs
-    for sizes in (None, *(_other_sizes(scene.subject) if scene.further else ())):
+    for sizes in (None, *_list_sizes(scene)):
         given = copy.deepcopy(scene.subject.example.arguments) if sizes is None else inputs_at(spec, sizes, seed=SEED)
         args, kwargs = scene.feed(given)
 
@@ -384,6 +384,10 @@ def _list_runs(scene: Scene) -> Iterator[Callable[[Callable[..., Any]], Any]]:
             return call(*args, **kwargs), args, kwargs
 
         yield run
+
+
+def _list_sizes(scene: Scene) -> Sequence[Mapping[str, int]]:
+    return _other_sizes(scene.subject) if scene.further else ()
 
 
 def _other_sizes(subject: Subject) -> list[Mapping[str, int]]:
@@ -658,6 +662,7 @@ def _write_record(view: str, captured: Captured, scene: Scene) -> Compiled:
         "operations": sum(map(_count_operations, whole)),
         "breaks": list(breaks.values()),
         "recompiles": [_read_recompile(message, captured, scene) for message in captured.logged[_RECOMPILES]],
+        "sizes": [dict(each) for each in _list_sizes(scene)],
         "kernels": [],
         "problem": "",
         "place": None,
@@ -964,7 +969,7 @@ def _refuse_export(view: str, notes: Sequence[str], workspace: str) -> Compiled:
 def _make_export_record(view: str, text: str, lines: list[tuple[int, str, int]], operations: int) -> Compiled:
     return {
         "view": view, "text": text, "lines": lines, "graphs": 1, "operations": operations,
-        "breaks": [], "recompiles": [], "kernels": [], "problem": "", "place": None,
+        "breaks": [], "recompiles": [], "sizes": [], "kernels": [], "problem": "", "place": None,
     }  # fmt: skip
 
 
