@@ -150,7 +150,8 @@ def sum_up(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     programs = [row for row in tried if row["export"]]
     yield f"{sum(row['same'] for row in told)} of {len(told)} models with the same graphs, operations and reasons"
     yield f"{sum(row['again'] for row in again)} of {len(again)} compiled again for the same reasons"
-    yield f"{len(programs)} of {len(tried)} models exported, {sum(row['sizes'] == 3 for row in programs)} at three sizes"
+    three = sum(row["sizes"] == 3 for row in programs)
+    yield f"{len(programs)} of {len(tried)} models exported, {three} of them at three sizes"
     yield f"{sum(not row['rounded'] for row in programs)} of them equal the model bit for bit"
     yield "but for rounding: " + ", ".join(row["name"] for row in programs if row["rounded"])
     yield f"{sum(row['place'] is not None for row in tried if not row['export'])} of the others refused at a line"

@@ -289,7 +289,7 @@ class Compilations:
 
 
 def describe_line(ls: Server, uri: str, line: int) -> str:
-    """The hover of a line, from 0, of a document: its kernel or the tensors that it names, with bytes, and its source."""
+    """The hover of a line, from 0, of a document: its kernel or its tensors, with their bytes, and its source."""
     sheet = ls.compiled.sheet(uri)
     made = None if sheet is None else ls.compiled.made(sheet)
     text = [] if made is None else made.told["text"].split("\n")
@@ -331,7 +331,8 @@ def _describe_tensors(text: Sequence[str], line: int) -> Iterator[str]:
             dims = [each.strip() for each in found[4].split(",") if each.strip()]
             size = prod(int(each) for each in dims if each.isdigit()) * int(found[3]) // 8
             varies = "".join(f" x {each}" for each in dims if not each.isdigit())
-            yield f"{escape_code(f'{name}: {found[2]}{found[3]}[{found[4]}]')}, {in_bytes(size)}{escape_markdown(varies)}"
+            tensor = escape_code(f"{name}: {found[2]}{found[3]}[{found[4]}]")
+            yield f"{tensor}, {in_bytes(size)}{escape_markdown(varies)}"
 
 
 def offer_break_fixes(ls: Server, page: Page, place: lsp.Range | None) -> Iterator[Offer]:

@@ -919,7 +919,9 @@ if __name__ == "__main__":
 def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(tmp_path):
     (tmp_path / "net.py").write_text(AGAIN)
     source = AGAIN.split("\n")
-    lines = {word: next(n for n, line in enumerate(source, 1) if line.endswith(f"# {word}")) for word in ("size", "value")}
+    lines = {
+        word: next(n for n, line in enumerate(source, 1) if line.endswith(f"# {word}")) for word in ("size", "value")
+    }
     size, value = compiled(tmp_path / "net.py")["Net"]["recompiles"]
     found = re.fullmatch(r"x\.shape\[0\] \(.*\): 2, then (\d+)", size["size"])
     assert found is not None, size

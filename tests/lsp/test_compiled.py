@@ -122,7 +122,10 @@ async def test_hovers_in_a_view_tell_shapes_bytes_and_the_line(session):
         "net.py:11",
     ]  # fmt: skip
     kernel, *_, source = await hover("inductor", "extern_kernels.addmm(")
-    assert (kernel, source) == ("`extern_kernels.addmm (graph 1)`: linear; 1 call: reads 112 B, writes 32 B", "net.py:11")
+    assert (kernel, source) == (
+        "`extern_kernels.addmm (graph 1)`: linear; 1 call: reads 112 B, writes 32 B",
+        "net.py:11",
+    )
     assert await hover("inductor", "import torch") is None
 
 

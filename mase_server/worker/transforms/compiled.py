@@ -76,7 +76,9 @@ _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+):(?P
 #: A guard that failed, the number of its compilation before it; where PyTorch has noted it, its line follows.
 _FAILED = re.compile(r"^\s*- (?=\d+/\d+)(?:(?P<compilation>[\d/_]+): )?", re.MULTILINE)
 _NOTED = re.compile(r"\s{2,}# .*? in \S+(?: (?P<hint>\(HINT: .*\)))?$")
-_SIZE = re.compile(r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<old>\d+), actual (?P<new>\d+)")
+_SIZE = re.compile(
+    r"tensor '(?P<name>.+)' size mismatch at index (?P<index>\d+)\. expected (?P<old>\d+), actual (?P<new>\d+)"
+)
 #: A guard that leaves out the largest size alone, as a mask of that size does where it is cut.
 _TOP = re.compile(
     r"in the specified range (?P<name>\w+) <= (?P<size>\d+) satisfy the generated guard .* != (?P=size)\b"
@@ -963,7 +965,12 @@ def _show_onnx(scene: Scene) -> Compiled:
 def _refuse_export(view: str, notes: Sequence[str], workspace: str) -> Compiled:
     text, lines = _shorten_sources("".join(f"# {note}\n" for note in notes), workspace)
     problem = "\n".join(line.removeprefix("# ") for line in text.splitlines())
-    return {**_make_export_record(view, text, lines, 0), "graphs": 0, "problem": problem, "place": next((each[1:] for each in lines), None)}
+    return {
+        **_make_export_record(view, text, lines, 0),
+        "graphs": 0,
+        "problem": problem,
+        "place": next((each[1:] for each in lines), None),
+    }
 
 
 def _make_export_record(view: str, text: str, lines: list[tuple[int, str, int]], operations: int) -> Compiled:
@@ -1012,12 +1019,15 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
 
 
 def _tell_rounding(found: Any, expected: Any) -> str:
-    """"" for the same bits, else the largest difference; raises if it is more than that of rounding."""
+    """ "" for the same bits, else the largest difference; raises if it is more than that of rounding."""
     if _are_equal(found, expected):
         return ""
     torch.testing.assert_close(found, expected, equal_nan=True)
     pairs = zip(*(Rebuild.of(each).tensors for each in (found, expected)), strict=True)
-    largest = max((float((one.double() - other.double()).abs().nan_to_num().max()) for one, other in pairs if one.numel()), default=0.0)
+    largest = max(
+        (float((one.double() - other.double()).abs().nan_to_num().max()) for one, other in pairs if one.numel()),
+        default=0.0,
+    )
     return f" but for rounding, by {largest:.0e}"
 
 
