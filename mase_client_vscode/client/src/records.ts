@@ -485,7 +485,7 @@ export interface Drawing {
   file?: string;
 }
 
-/** The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx. text: the graphs as Python, or Inductor's code. lines: [line of the text, file, line of the file]. operations: in all graphs. problem: why there is no program. */
+/** The product of a compiler for a model. view: dynamo, aten, joint, inductor, export or onnx. text: the graphs as Python, or Inductor's code. lines: [line of the text, file, line of the file]. operations: in all graphs. sizes: the other ones at which it was run, by symbol. problem: why there is no program. place: [file, line] that prevents it, if that is known. */
 export interface Compiled {
   view: string;
   text: string;
@@ -494,8 +494,10 @@ export interface Compiled {
   operations: number;
   breaks: GraphBreak[];
   recompiles: Recompile[];
+  sizes: Record<string, number>[];
   kernels: Kernel[];
   problem: string;
+  place: [string, number] | null;
 }
 
 /** All devices that costs can be estimated for. */
@@ -1036,12 +1038,14 @@ export interface GraphBreak {
   fix: Fix | null;
 }
 
-/** A function that is compiled once more for other inputs. reason: the guard that failed. */
+/** A function that is compiled once more for other inputs. reason: the guards that failed, without their notes. file, line, column: where the code asked for what is specialised, else the function. size: that, such as `ids.shape[1] (T): 8, then 11` or `self.width == 4`. */
 export interface Recompile {
   file: string;
   line: number;
+  column: number;
   function: string;
   reason: string;
+  size: string;
 }
 
 /** A kernel of Inductor's code, or a function of a library that it calls. lines: [file, line] of what it computes. operations: [file, line, name] of what was called there, such as "gelu"; several make it a fused one. calls: in one run of the model. reads_bytes, writes_bytes: of all calls, each buffer counted once for each. */
