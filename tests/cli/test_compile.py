@@ -335,12 +335,18 @@ def test_the_proposed_sizes_export_and_run_at_others(tmp_path):
     {"; ".join(proposed)}
     model = Net().eval()
     ids = torch.zeros(4, 8, dtype=torch.long)
-    program = torch.export.export(model, (ids,), {shapes}).module()
+    program = torch.export.export(model, (ids,), {shapes})
+    print(program.range_constraints)
+    program = program.module()
     for sizes in ((2, 3), (7, 15)):
         ids = torch.randint(32, sizes)
         assert torch.equal(program(ids), model(ids))
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path, check=True)
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    told = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    [largest] = re.findall(r"VR\[\d+, (\d+)\]", told)
+    assert len([line for line in head if line.endswith(f" and at most {largest}")]) == 1
+    assert len([line for line in head if re.fullmatch(r"s\d+ is at least \d+", line)]) == told.count("int_oo")
 
 
 def test_what_cannot_be_exported_says_why_and_is_status_one(seeded):

@@ -1006,7 +1006,7 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
                 shapes = refine_dynamic_shapes_from_suggested_fixes(proposed, shapes)
             else:
                 raise
-    notes, run = _write_shapes(shapes), program.module()
+    notes, run = [*_write_shapes(shapes), *_list_conditions(program)], program.module()
     for other in (None, *(() if shapes is None else _other_sizes(scene.subject))):
         args, kwargs = scene.feed(own if other is None else inputs_at(scene.subject.traced.session.inputs, other))
         results = []
@@ -1016,6 +1016,15 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
         where = ", ".join(f"{name}={other[name]}" for name in _varying(scene.subject)) if other else "the file's inputs"
         notes.append(f"equal to the model{_tell_rounding(*results)} at {where}")
     return program, notes
+
+
+def _list_conditions(program: Any) -> Iterator[str]:
+    """The ranges of its dynamic dimensions, and its guards on inputs where this version of torch keeps them."""
+    for symbol, bounds in program.range_constraints.items():
+        largest = f" and at most {bounds.upper}" if bounds.upper < _ENDLESS else ""
+        yield f"{symbol} is at least {bounds.lower}{largest}"
+    for guard in getattr(program, "_guards_code", None) or ():
+        yield "guard: " + _LOCAL.sub(r"\1", guard)
 
 
 def _tell_rounding(found: Any, expected: Any) -> str:
