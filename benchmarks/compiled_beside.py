@@ -62,15 +62,16 @@ def call(self, *args, **kwargs):
     if title != (type(self).__name__ if not found else "model"):
         return plain(self, *args, **kwargs)
     nn.Module.__call__ = plain
-    given = inspect.signature(self.forward).bind(*args, **kwargs).arguments
+    given = inspect.signature(self.forward).bind(*args, **kwargs)
+    named = dict(given.arguments)
     with torch.no_grad():
         compiled = torch.compile(self.eval(), backend=keep)
         compiled(*args, **kwargs)
         whole.append(True)
         for sizes in points:
-            named = {name: resize(name, value, sizes) for name, value in given.items()}
+            given.arguments.update({name: resize(name, value, sizes) for name, value in named.items()})
             try:
-                compiled(**named)
+                compiled(*given.args, **given.kwargs)
             except Exception:
                 break
     print(json.dumps([graphs, breaks, again]), file=sys.stderr)
@@ -179,7 +180,7 @@ async def compare_one(daemon: Daemon, name: str, file: Path) -> dict[str, Any]:
     finally:
         daemon.closed(path)
     if "recompiles" in row:
-        dims = {name: told[2] for name, told in model["inputs"].items() if isinstance(told[0], str)}
+        dims = {name: told[2] for name, told in model["inputs"].items() if isinstance(told, list | tuple)}
         kind = title.partition("[")[0]
         command = [sys.executable, "-c", LOGS, path, kind, json.dumps(dims), json.dumps(made["sizes"])]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
