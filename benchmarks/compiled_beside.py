@@ -49,13 +49,16 @@ def keep(graph, inputs):
     if not whole:
         graphs.append(sum(node.op.startswith("call_") for node in graph.graph.nodes))
     return graph.forward
-def resize(name, value, sizes):
-    if not isinstance(value, torch.Tensor) or name not in dims:
+def resize(name, value, told, sizes):
+    if isinstance(told, dict) and isinstance(value, dict):
+        return {key: resize(key, each, told.get(key), sizes) for key, each in value.items()}
+    if not isinstance(value, torch.Tensor) or not isinstance(told, list):
         return value
-    shape = [sizes.get(dim, size) for dim, size in zip(dims[name], value.shape)]
-    if value.is_floating_point():
-        return torch.rand(shape, dtype=value.dtype)
-    return torch.full(shape, int("mask" in name), dtype=value.dtype)
+    shape = [sizes.get(dim, size) for dim, size in zip(told[2], value.shape)]
+    with torch.inference_mode(False):
+        if value.is_floating_point():
+            return torch.rand(shape, dtype=value.dtype)
+        return torch.full(shape, int("mask" in name), dtype=value.dtype)
 found = {}
 plain = nn.Module.__call__
 def call(self, *args, **kwargs):
@@ -66,10 +69,10 @@ def call(self, *args, **kwargs):
     named = dict(given.arguments)
     with torch.no_grad():
         compiled = torch.compile(self.eval(), backend=keep)
-        compiled(*args, **kwargs)
+        compiled(*given.args, **given.kwargs)
         whole.append(True)
         for sizes in points:
-            given.arguments.update({name: resize(name, value, sizes) for name, value in named.items()})
+            given.arguments.update({name: resize(name, value, dims.get(name), sizes) for name, value in named.items()})
             try:
                 compiled(*given.args, **given.kwargs)
             except Exception:
@@ -180,9 +183,8 @@ async def compare_one(daemon: Daemon, name: str, file: Path) -> dict[str, Any]:
     finally:
         daemon.closed(path)
     if "recompiles" in row:
-        dims = {name: told[2] for name, told in model["inputs"].items() if isinstance(told, list | tuple)}
         kind = title.partition("[")[0]
-        command = [sys.executable, "-c", LOGS, path, kind, json.dumps(dims), json.dumps(made["sizes"])]
+        command = [sys.executable, "-c", LOGS, path, kind, json.dumps(model["inputs"]), json.dumps(made["sizes"])]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
         if done.returncode == 0 and done.stderr.strip().endswith("]]"):
             graphs, breaks, again = json.loads(done.stderr.strip().splitlines()[-1])

@@ -388,7 +388,14 @@ def _iterate_live_functions(paths: set[str], namespaces: Iterable[Namespace] = (
     Both are needed: objects frozen before a fork are hidden from `gc.get_objects`, and a function kept only in some
     foreign registry is in no module.
     """
-    real = functools.cache(os.path.realpath)
+    real_folder = functools.cache(os.path.realpath)
+
+    @functools.cache
+    def real(path: str) -> str:  # thousands of modules are in a few hundred folders
+        folder, name = os.path.split(path)
+        whole = f"{real_folder(folder)}/{name}"
+        return os.path.realpath(whole) if not name or Path(whole).is_symlink() else whole
+
     seen: set[int] = set()
     modules = [m for m in list(sys.modules.values()) if real(file_of(m) or "") in paths]
     roots = [*map(vars, modules), *namespaces]

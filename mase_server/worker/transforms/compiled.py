@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from traceback import StackSummary
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from unittest.mock import patch
@@ -122,15 +123,15 @@ class Code:
 @dataclass(slots=True)
 class Captured:
     """What was compiled. graphs: of Dynamo or ATen, in order.  results: of each run.  whole: no more graphs are kept.
-    logged: messages of PyTorch, by logger.  guards: (compilation, name) -> where a value was asked for, as a stack
-    trace tells it.  failure: what running them raised."""
+    logged: messages of PyTorch, by logger.  guards: (compilation, name) -> the stack that asked for a value.
+    failure: what running them raised."""
 
     graphs: list[fx.GraphModule] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     whole: bool = False
     failure: Exception | None = None
     logged: dict[str, list[str]] = field(default_factory=lambda: {_BREAKS: [], _RECOMPILES: []})
-    guards: dict[tuple[str, str], str] = field(default_factory=dict)
+    guards: dict[tuple[str, str], StackSummary] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +313,12 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
         for guard in guards:
             if guard.user_stack:
                 name = _LOCAL.sub(r"\1", guard.name)
-                captured.guards.setdefault((compilation, name), "".join(guard.user_stack.format()))
+                captured.guards.setdefault((compilation, name), guard.user_stack)
 
     backend = backend_of(keep)
     torch._dynamo.reset()
-    with _listen(captured.logged):
+    # PyTorch would empty the processor's caches to measure how fast each function's guards are.
+    with _listen(captured.logged), patch("torch._dynamo.guards.profile_guard_manager", create=True, return_value=0.0):
         compiled = torch._dynamo.optimize(compile_graph, guard_export_fn=note_guards)(scene.model)
         try:
             for run in _list_runs(scene):
@@ -618,7 +620,7 @@ def _make_kernel(name: str, launches: Sequence[Launch]) -> Kernel:
 
 @contextmanager
 def _listen(logged: Mapping[str, list[str]]) -> Iterator[None]:
-    """Keep the messages of these loggers, and be silent otherwise."""
+    """Keep the messages of these loggers, and be silent otherwise, and after that."""
     from torch._logging._internal import set_logs
 
     set_logs(all=logging.CRITICAL, graph_breaks=True, recompiles=True)
@@ -626,10 +628,7 @@ def _listen(logged: Mapping[str, list[str]]) -> Iterator[None]:
     for name, handler in handlers.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-    try:
-        yield
-    finally:
-        set_logs()
+    yield
 
 
 class _Keeper(logging.Handler):
@@ -758,7 +757,7 @@ def _read_recompile(message: str, captured: Captured, scene: Scene) -> Recompile
         index = int(found["index"])
         named = f" ({dims[index]})" if index < len(dims) and isinstance(dims[index], str) else ""
         size = f"{sought}.shape[{index}]{named}: {found['old']}, then {found['new']}"
-        trace = captured.guards.get((str(parts[0]), sought), "")
+        trace = "".join(captured.guards.get((str(parts[0]), sought), StackSummary()).format())
     frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(trace)]
     own = [frame for frame in frames if owns(scene.workspace, frame[0])]
     file, line = (own or frames or [(file, line)])[-1]
