@@ -33,7 +33,7 @@ from mase_server.daemon.discovery import discover_model
 from mase_server.daemon.environment import project_of
 from mase_server.daemon.project import ProjectError, read_project
 from mase_server.lsp.text import Text, decode_python_source
-from mase_server.lsp.wording import describe_break, format_with_prefix
+from mase_server.lsp.wording import describe_break, describe_recompile, format_with_prefix
 from mase_server.paths import canonical_path
 from mase_server.programs import command_for_program
 from mase_server.protocol.codes import LACKS
@@ -309,7 +309,7 @@ def _list_compiled_problems(report: Report, title: str, told: Compiled) -> Itera
         file, line = one["file"] or report.path, max(one["line"], 1)
         yield Problem(file, line, one["column"], line + 1, 0, "information", "graph-break", message, fixes=fixes)
     for again in told["recompiles"]:
-        message = f"torch.compile compiles {again['function']} again at other sizes: {again['size']}"
+        message = describe_recompile(again)
         file, line = again["file"] or report.path, max(again["line"], 1)
         yield Problem(file, line, again["column"], line + 1, 0, "information", "recompilation", message)
     if told["problem"] and told["view"] == "export":

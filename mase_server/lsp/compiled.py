@@ -8,12 +8,12 @@ as diagnostics to who asks for them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, unquote
 
 from lsprotocol import types as lsp
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
     from mase_server.lsp.page import Page
     from mase_server.lsp.server import Server
-    from mase_server.protocol.answers import Compiled, GraphBreak, Kernel
+    from mase_server.protocol.answers import Compiled, GraphBreak, Kernel, Recompile
 
+_Found = TypeVar("_Found", "GraphBreak", "Recompile")
 
 SCHEME = "mase-compiled"
 #: The views, and their names for people.
@@ -214,16 +215,15 @@ class Compilations:
 
     def _is_known(self, sheet: Sheet) -> bool:
         made = self._made.get(sheet)
-        told = made is not None and (made.mended or not made.told["breaks"])
-        return told and made is not None and is_same_trace(made.snapshot, self._find_snapshot(sheet))
+        return made is not None and made.mended and is_same_trace(made.snapshot, self._find_snapshot(sheet))
 
     async def _tell_breaks(self, sheet: Sheet, path: str) -> None:
-        """Tell the breaks as soon as they are known, then again with the edits that remove them."""
+        """Tell the breaks as soon as they are known, then again with the edits that remove them, and recompilations."""
         begun = self._find_snapshot(sheet)
         try:
             made, _ = await self._make(sheet)
             self._publish(path)
-            if made is not None and made.told["breaks"]:
+            if made is not None:
                 await self._make(sheet, further=True)
                 self._publish(path)
         finally:
@@ -275,12 +275,21 @@ class Compilations:
 
     def list_breaks(self, page: Page) -> Iterator[tuple[GraphBreak, lsp.Range]]:
         """The breaks on the lines of a page, if they are told and its text is the one that was compiled."""
+        return self._list_placed(page, lambda told: told["breaks"])
+
+    def list_recompiles(self, page: Page) -> Iterator[tuple[Recompile, lsp.Range]]:
+        """The same of what is compiled again at other sizes, at the lines that asked for these."""
+        return self._list_placed(page, lambda told: told["recompiles"])
+
+    def _list_placed(
+        self, page: Page, list_found: Callable[[Compiled], list[_Found]]
+    ) -> Iterator[tuple[_Found, lsp.Range]]:
         path = page.document.path
         told = set()
         for sheet, made in self._made.items() if self.tells_breaks(path) else ():
             if (sheet.view, sheet.variant) != ("dynamo", "") or made.snapshot.sha256_of(path) != page.traced:
                 continue
-            for each in made.told["breaks"]:
+            for each in list_found(made.told):
                 key = each["line"], each["reason"]
                 place = page.place(each["line"], each["column"], each["line"] + 1, 0)
                 if each["file"] == path and place is not None and key not in told:

@@ -15,13 +15,13 @@ from lsprotocol import types as lsp
 
 from mase_server.lsp.documents import Document
 from mase_server.lsp.page import Page
-from mase_server.lsp.wording import describe_break, describe_unrun
+from mase_server.lsp.wording import describe_break, describe_recompile, describe_unrun
 from mase_server.protocol.records import Related
 from mase_server.protocol.snapshot import Problem
 
 if TYPE_CHECKING:
     from mase_server.lsp.server import Server
-    from mase_server.protocol.answers import GraphBreak
+    from mase_server.protocol.answers import GraphBreak, Recompile
 
 SOURCE = "mase"
 _SEVERITY = {
@@ -75,6 +75,7 @@ def of_page(ls: Server, page: Page | None) -> list[lsp.Diagnostic]:
     placed = ((problem, page.range(problem)) for problem in problems)
     items = [of_problem(ls, problem, place) for problem, place in placed if place is not None]
     items += [of_break(found, place) for found, place in ls.compiled.list_breaks(page)]
+    items += [_of_recompile(found, place) for found, place in ls.compiled.list_recompiles(page)]
     return [*items, *_dim_unrun(page)] if ls.settings_of(page.document.path).dim_not_run else items
 
 
@@ -94,12 +95,16 @@ def _dim_unrun(page: Page) -> Iterator[lsp.Diagnostic]:
 
 def of_break(found: GraphBreak, place: lsp.Range) -> lsp.Diagnostic:
     """A graph break as a diagnostic."""
+    return _inform(place, describe_break(found), "graph-break")
+
+
+def _of_recompile(found: Recompile, place: lsp.Range) -> lsp.Diagnostic:
+    return _inform(place, describe_recompile(found), "recompilation")
+
+
+def _inform(place: lsp.Range, message: str, code: str) -> lsp.Diagnostic:
     return lsp.Diagnostic(
-        range=place,
-        message=describe_break(found),
-        severity=lsp.DiagnosticSeverity.Information,
-        code="graph-break",
-        source=SOURCE,
+        range=place, message=message, severity=lsp.DiagnosticSeverity.Information, code=code, source=SOURCE
     )
 
 

@@ -12,7 +12,7 @@ from mase_server.protocol.records import MOST_SEARCHED
 
 if TYPE_CHECKING:
     from mase_server.daemon.store import ModelView
-    from mase_server.protocol.answers import CostChange, DeviceCosts, GraphBreak
+    from mase_server.protocol.answers import CostChange, DeviceCosts, GraphBreak, Recompile
     from mase_server.protocol.records import UnrunCode
 
 
@@ -238,6 +238,11 @@ def format_ratio(before: float, after: float) -> str:
 def torch_name(dtype: str) -> str:
     """torch's name of a short element type: "float32" for "f32"."""
     return LONG.get(dtype, dtype)
+
+
+def describe_recompile(found: Recompile) -> str:
+    """The message about a recompilation: the function, and the size or value that it is compiled for."""
+    return f"torch.compile compiles {found['function']} again at other sizes: {found['size']}"
 
 
 def describe_break(found: GraphBreak) -> str:

@@ -181,7 +181,8 @@ CODES: dict[str, tuple[str, str]] = {
         "Choose another one: setting `mase.interpreter`.",
     ),
     "recompilation": (
-        "torch.compile compiles this function again for other sizes; told only with `check --compile`.",
+        "torch.compile compiles a function again for another size or value, which this line asked for; told only where "
+        "it is asked for.",
         "Nothing, if few sizes occur; else mark the dimension as dynamic (`torch._dynamo.mark_dynamic`).",
     ),
     "recursion": (

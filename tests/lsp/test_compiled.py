@@ -157,8 +157,8 @@ async def test_a_view_is_compared_with_what_it_was_with_passes_and_with_another(
     assert told["text"].startswith("--- Net.original.py\n+++ Net.dynamo.py\n")
 
 
-async def breaks(editor, path):
-    return [each for each in (await editor.diagnostics(path)).items if each.code == "graph-break"]
+async def breaks(editor, path, code="graph-break"):
+    return [each for each in (await editor.diagnostics(path)).items if each.code == code]
 
 
 async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
@@ -192,6 +192,20 @@ async def test_a_click_in_the_lens_tells_breaks_with_their_fixes(session):
     assert (edit.range.start, edit.range.end) == (lsp.Position(BREAK, 8), lsp.Position(BREAK + 1, 21))
     await editor.command(click.command, *click.arguments)
     assert await breaks(editor, path) == []
+
+
+async def test_a_click_in_the_lens_tells_what_is_compiled_again_at_the_line_that_asked(session):
+    editor, path = session
+    whole = NET.replace("        if h.sum() > 0:\n            h = h + 1\n", "")
+    assert await save(editor, path, NET, whole) == "ready"
+    await editor.command("mase.showBreaks", {"uri": path.as_uri()})
+    while not (found := await breaks(editor, path, "recompilation")):
+        await editor.expect(lsp.WORKSPACE_DIAGNOSTIC_REFRESH)
+    [one] = found
+    assert one.range.start == lsp.Position(10, whole.split("\n")[10].index("x)"))
+    assert one.message == "torch.compile compiles forward again at other sizes: x.shape[0] (B): 2, then 5"
+    await editor.command("mase.showBreaks", {"uri": path.as_uri()})
+    assert await save(editor, path, whole, NET) == "ready"
 
 
 async def test_a_save_while_breaks_are_looked_for_is_compiled_as_well(session):

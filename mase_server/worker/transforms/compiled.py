@@ -396,7 +396,10 @@ def _list_sizes(scene: Scene) -> Sequence[Mapping[str, int]]:
 
 def _other_sizes(subject: Subject) -> list[Mapping[str, int]]:
     probed = subject.traced.probed
-    return [] if probed is None or not probed.symbols else list(probed.points[1 : 1 + _SIZES])
+    if probed is None or not probed.symbols:
+        return []
+    first, *others = ({name: point[name] for name in probed.symbols} for point in probed.points)
+    return [other for place, other in enumerate(others) if other not in (first, *others[:place])][:_SIZES]
 
 
 # Inductor: the code that it would build.
