@@ -949,6 +949,15 @@ def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(
     assert logged.count("Recompiling function") == 2
 
 
+def test_a_model_that_branches_on_values_is_run_at_other_sizes_too(seeded):
+    one = compiled(seeded, "--model", "Branches")["Branches"]
+    assert [set(each) for each in one["sizes"]] == [{"B"}, {"B"}]
+    line = next(number for number, text in enumerate(SEEDED.split("\n"), 1) if "if h.sum() > -1e9" in text)
+    assert [(each["function"], each["size"].partition(",")[0]) for each in one["recompiles"]] == [
+        ("forward", "x.shape[0] (B): 2"), (f"forward from line {line} on", "h.shape[0]: 2"),
+    ]  # fmt: skip
+
+
 def test_a_model_that_fails_takes_no_other_with_it(tmp_path):
     fails = AGAIN.replace("class Net", "class Fails").replace("return x + 1", "return x.view(-1) + torch.ones(3)")
     body, _, main = AGAIN.partition("\n\nif __name__")

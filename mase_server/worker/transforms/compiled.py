@@ -88,6 +88,8 @@ _TOP = re.compile(
 _UNKNOWN = re.compile(r"Found <class '([\w.]+)'> in output, which is not a known type")
 #: Where the name of a layer's class has words, as in LayerNorm and LeakyReLU.
 _WORDS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
+#: The name of what runs after a graph break.
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 #: An argument as a guard names it.
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 #: Lines of a reason that are for PyTorch's own developers, or about where to read more.
@@ -748,6 +750,7 @@ def _read_recompile(message: str, captured: Captured, scene: Scene) -> Recompile
     """The guards that failed, the latest compilation's first; its line, and the size or value that it asked for."""
     head = _RECOMPILE.search(message)
     file, line, function = ("", 0, "") if head is None else (head["file"], int(head["line"]), head["name"])
+    function = _RESUMED.sub(r"\1 from line \2 on", function)
     parts = _FAILED.split(message)[1:]
     failed = [each.strip().split("\n") for each in parts[1::2]] or [[message.strip()]]
     reasons = [_NOTED.sub(r" \g<hint>", told[0]).strip() for told in failed]
