@@ -51,7 +51,7 @@ def keep(graph, inputs):
     return graph.forward
 def resize(name, value, told, sizes):
     if isinstance(told, dict) and isinstance(value, dict):
-        return {key: resize(key, each, told.get(key), sizes) for key, each in value.items()}
+        return {key: resize(key, each, told["dict"].get(key), sizes) for key, each in value.items()}
     if not isinstance(value, torch.Tensor) or not isinstance(told, list):
         return value
     shape = [sizes.get(dim, size) for dim, size in zip(told[2], value.shape)]

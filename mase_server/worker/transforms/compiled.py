@@ -392,11 +392,11 @@ def _list_runs(scene: Scene) -> Iterator[Callable[[Callable[..., Any]], Any]]:
         yield run
 
 
-def _list_sizes(scene: Scene) -> Sequence[Mapping[str, int]]:
+def _list_sizes(scene: Scene) -> Sequence[dict[str, int]]:
     return _other_sizes(scene.subject) if scene.further else ()
 
 
-def _other_sizes(subject: Subject) -> list[Mapping[str, int]]:
+def _other_sizes(subject: Subject) -> list[dict[str, int]]:
     probed = subject.traced.probed
     if probed is None or not probed.symbols:
         return []
@@ -668,7 +668,7 @@ def _write_record(view: str, captured: Captured, scene: Scene) -> Compiled:
         "operations": sum(map(_count_operations, whole)),
         "breaks": list(breaks.values()),
         "recompiles": [_read_recompile(message, captured, scene) for message in captured.logged[_RECOMPILES]],
-        "sizes": [dict(each) for each in _list_sizes(scene)],
+        "sizes": list(_list_sizes(scene)),
         "kernels": [],
         "problem": "",
         "place": None,
