@@ -60,6 +60,7 @@ class Workspace:
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    importlib.import_module("torch")  # the importer needs it, and no process can import it twice
     before = set(sys.modules)
     space = Workspace(tmp_path)
     monkeypatch.syspath_prepend(str(space.folder))
