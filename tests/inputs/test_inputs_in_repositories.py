@@ -514,8 +514,13 @@ class Stack(Base):
 """
 
 
-def test_a_configuration_of_hydra_is_composed_of_the_files_that_its_defaults_name(workspace):
-    found, _ = shown(workspace, STACK, "stack.py", **COMPOSED)
+#: Of two files each names the other.
+CIRCLE = {"conf/model/stack.yaml": "defaults:\n  - ..: config\n" + COMPOSED["conf/model/stack.yaml"]}
+
+
+@pytest.mark.parametrize("circle", [{}, CIRCLE], ids=["tree", "circle"])
+def test_a_configuration_of_hydra_is_composed_of_the_files_that_its_defaults_name(workspace, circle):
+    found, _ = shown(workspace, STACK, "stack.py", **COMPOSED | circle)
     model = found["Stack"].model
     layers = [(each.in_channels, each.out_channels) for each in model.modules() if isinstance(each, torch.nn.Conv1d)]
     assert layers == [(40, 24), (24, 48), (48, 7)]

@@ -29,8 +29,8 @@ ARGUMENTS = ("params", "init_args", "kwargs", "args")
 #: Bounds: settings that are read, and bytes of one file.
 MAX_SETTINGS = 400
 MAX_BYTES = 60_000
-#: The deepest group of a configuration of Hydra whose own defaults are followed.
-MAX_GROUPS = 3
+#: How many files of Hydra's defaults are followed, each from the one before: two may name each other.
+MAX_DEFAULTS = 4
 
 #: The entries of one mapping of settings by their names: plain values, and mappings inside of it.
 Entries = dict[str, Any]
@@ -163,7 +163,7 @@ def _iterate_nested(value: Any) -> Iterator[Mapping[str, Any]]:
         waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def _compose(path: Path, own: Entries) -> Entries:
+def _compose(path: Path, own: Entries, depth: int = 1) -> Entries:
     """A configuration of Hydra with what the files of its `defaults` hold, in the package that each is for."""
     whole = Entries()
     for entry in own["defaults"]:
@@ -179,7 +179,7 @@ def _compose(path: Path, own: Entries) -> Entries:
         said = re.search(r"#\s*@package\s+([\w.]+)", text)
         package = package or (said[1] if said else group.replace("/", "."))
         if isinstance(held, dict) and isinstance(held.get("defaults"), list):
-            held = _compose(file, held) if len(group.split("/")) < MAX_GROUPS else held
+            held = _compose(file, held, depth + 1) if depth < MAX_DEFAULTS else held
         for key in reversed(package.split(".") if package and package != "_global_" else ()):
             held = {key: held}
         whole = _merge(whole, held) if isinstance(held, dict) else whole
