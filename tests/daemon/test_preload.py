@@ -114,6 +114,7 @@ async def test_a_parent_that_lacks_what_files_import_is_replaced_behind_their_ba
     await other.stop()
     await asyncio.gather(child.exited, other.exited)
     await (await world.child()).stop()
+    await asyncio.wait([old._reader], timeout=60)  # it is ended in the background
     assert not old.alive
 
 

@@ -121,10 +121,10 @@ def skid_buffer(width: int) -> Cost:
 
 
 def fifo_cost(width: int, depth: int) -> Cost:
-    """`fifo` of `depth` beats; it bypasses a block memory that is read where it is written."""
+    """`fifo` of `depth` beats; a beat goes round the memory if that is empty."""
     address, count = clog2(depth), clog2(depth + 1)
-    passed = logic_cost(0.8 * width + 3 * address) if depth > _MOST_DISTRIBUTED else Cost()
-    return memory_cost(width, depth) + passed + logic_cost(6 + 4 * address) + sums_cost(count, count, address, address)
+    passed = 0.8 * width + 3 * address if depth > _MOST_DISTRIBUTED else width
+    return memory_cost(width, depth) + logic_cost(passed + 6 + 4 * address) + sums_cost(count, count, address, address)
 
 
 _MOST_DISTRIBUTED = 32
