@@ -125,8 +125,10 @@ def open_window(
     def opened(folder: Path, file: str, on: code_server.CodeServer = server) -> Window:
         root = folder.parent if folder.is_file() else folder
         window = Window(context.new_page(), on.url(folder, ("openFile", root / file)), root)
-        window.showing(root / file)
         windows.append(window)
+        window.showing(root / file)
+        if folder.is_file():
+            window.expect_folders()
         return window
 
     failed_before = request.session.testsfailed

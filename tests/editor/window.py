@@ -75,6 +75,16 @@ class Window:
             f".editor-instance [data-uri$='/{path.name}'] .view-line, .notebookOverlay:visible"
         ).first.wait_for()
 
+    def expect_folders(self) -> None:
+        """Load a window on a `.code-workspace` until it has folders: now and then VS Code comes up without any."""
+        empty = self.page.locator(".explorer-empty-view:visible")
+        for _ in range(TRIES):
+            self.page.locator(".explorer-folders-view .monaco-list-row").or_(empty).first.wait_for()
+            if not empty.count():
+                return
+            self.page.reload()
+        raise AssertionError("VS Code shows no folder of the workspace")
+
     def configure(self, **settings: object) -> None:
         """Settings of the workspace, on top of those that the test gave before; returns once VS Code has read them.
 
@@ -154,7 +164,7 @@ class Window:
 
     def command(self, title: str) -> None:
         """Run a command from the palette. One that was run before stands first, so the whole title decides."""
-        self._pick("F1", f">{title}", re.compile(rf"^{re.escape(title)}$"))
+        self._pick("F1", f">{title}", re.compile(rf"^{re.escape(title)}(\.\.\.)?$"))
 
     def choose(self, *rows: str) -> None:
         """Answer questions that VS Code asks at the top, one after the other, with the row that shows each text."""
