@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from fake_project import wait_until
-from playwright.sync_api import Locator, TimeoutError, expect
+from playwright.sync_api import Locator, expect
 from window import PATIENCE_MS, Window
 
 FLOAT = "y: f32[B, T, 128] = y.transpose(1, 2)"
@@ -19,17 +19,8 @@ def line_of(path: Path, text: str) -> int:
 
 def choose_action(window: Window, title: str) -> None:
     """Ctrl+. and down to the action with `title`, then Enter."""
-    widget = window.page.locator(".action-widget")
-    wanted = widget.get_by_text(title).first
-    window.page.keyboard.press("Control+.")
-    try:
-        wanted.wait_for(timeout=PATIENCE_MS / 4)
-    except TimeoutError:
-        # VS Code shows no menu if the actions changed while it was asking for them. A person asks again.
-        window.page.keyboard.press("Escape")
-        window.page.keyboard.press("Control+.")
-        wanted.wait_for()
-    focused = widget.locator(".monaco-list-row.focused")
+    window.actions(title)
+    focused = window.page.locator(".action-widget .monaco-list-row.focused")
     for _ in range(20):
         if title in (focused.text_content() or ""):
             break

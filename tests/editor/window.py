@@ -77,7 +77,7 @@ class Window:
 
     def expect_folders(self) -> None:
         """Load a window on a `.code-workspace` until it has folders: now and then VS Code comes up without any."""
-        empty = self.page.locator(".explorer-empty-view:visible")
+        empty = self.page.get_by_text("You have not yet added a folder to the workspace.")
         for _ in range(TRIES):
             self.page.locator(".explorer-folders-view .monaco-list-row").or_(empty).first.wait_for()
             if not empty.count():
@@ -165,6 +165,23 @@ class Window:
     def command(self, title: str) -> None:
         """Run a command from the palette. One that was run before stands first, so the whole title decides."""
         self._pick("F1", f">{title}", re.compile(rf"^{re.escape(title)}(\.\.\.)?$"))
+
+    def actions(self, title: str) -> Locator:
+        """Ctrl+. at the caret; the action with `title` in the menu that opens.
+
+        VS Code shows no menu if the actions changed while it was asking for them. A person asks again.
+        """
+        wanted = self.page.locator(".action-widget").get_by_text(title).first
+        for tried in range(TRIES):
+            self.page.keyboard.press("Control+.")
+            try:
+                wanted.wait_for(timeout=PATIENCE_MS / TRIES)
+                break
+            except TimeoutError:
+                if tried == TRIES - 1:
+                    raise
+                self.page.keyboard.press("Escape")
+        return wanted
 
     def choose(self, *rows: str) -> None:
         """Answer questions that VS Code asks at the top, one after the other, with the row that shows each text."""
