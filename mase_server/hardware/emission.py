@@ -331,14 +331,20 @@ def _readme_row(*cells: str) -> str:
 
 def _channels(made: Netlist, design: Design, width: int) -> list[Channel]:
     """The streams of a top module on a bus. width: bits of a beat; more if an element needs more."""
-    results = [design.operations[name] for name in design.outputs]
-    found = [
-        (f"data_{kind}_{index}", operation.out, tap)
-        for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", results, made.outputs))
-        for index, (operation, tap) in enumerate(zip(operations, taps, strict=True))
+    found = list(_streams(made, design))
+    width = max(width, *(8 * element_bytes(stream.format) for _, _, stream, _ in found))
+    return [
+        Channel(f"data_{kind}_{index}", stream.format, stream.size, tap.lanes, width)
+        for kind, index, stream, tap in found
     ]
-    width = max(width, *(8 * element_bytes(stream.format) for _, stream, _ in found))
-    return [Channel(name, stream.format, stream.size, tap.lanes, width) for name, stream, tap in found]
+
+
+def _streams(made: Netlist, design: Design) -> Iterator[tuple[str, int, Stream, Tap]]:
+    """The streams of a top module, inputs first: "in" or "out", its number among those, what flows, its port."""
+    results = [design.operations[name] for name in design.outputs]
+    for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", results, made.outputs)):
+        for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
+            yield kind, index, operation.out, tap
 
 
 def register_rows(registers: Iterable[Register]) -> str:
@@ -373,13 +379,16 @@ def _uio_text(top: str, channels: Sequence[Channel], checksum: int) -> str:
     streams = {each.port: FIRST_STREAM + STREAM_STEP * number for number, each in enumerate(channels)}
     return Template(read_template("uio.txt")).substitute(
         top=top,
-        registers="".join(f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in REGISTERS),
-        stream_registers="".join(
-            f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in STREAM_REGISTERS
-        ),
+        registers=_register_entries(REGISTERS),
+        stream_registers=_register_entries(STREAM_REGISTERS),
         streams="".join(f"    {port!r}: 0x{offset:02x},\n" for port, offset in streams.items()),
         checksum=f"0x{checksum:08x}",
     )
+
+
+def _register_entries(registers: Iterable[Register]) -> str:
+    """Registers as entries of a dictionary in Python."""
+    return "".join(f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in registers)
 
 
 #: The beginning of a part's name -> what its tools call a file of constraints.
@@ -520,14 +529,13 @@ def pack_packets(values: Tensor, channel: Channel) -> list[int]:
 
 def _bench_ports(made: Netlist, design: Design, channels: Sequence[Channel]) -> Iterator[_Port]:
     on_bus = {channel.name: channel for channel in channels}
-    results = (design.operations[name] for name in design.outputs)
-    for kind, taps, operations in (("in", made.inputs, design.inputs), ("out", made.outputs, tuple(results))):
-        word = 0
-        for index, (tap, operation) in enumerate(zip(taps, operations, strict=True)):
-            name = f"data_{kind}_{index}"
-            port = _Port(kind, name, tap, operation.out, on_bus.get(name), word, index)
-            yield port
-            word += (port.width + _WORD - 1) // _WORD
+    word = 0
+    for kind, index, stream, tap in _streams(made, design):
+        word = word if index else 0  # inputs and outputs have a vector each
+        name = f"data_{kind}_{index}"
+        port = _Port(kind, name, tap, stream, on_bus.get(name), word, index)
+        yield port
+        word += (port.width + _WORD - 1) // _WORD
 
 
 def _bench_module(name: str, ports: Sequence[_Port]) -> str:
