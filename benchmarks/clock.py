@@ -2,8 +2,8 @@
 
 Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them without pins, once for each seed; the figure
 is the median. A component has the sizes that its parameters have by default, and stands between registers, so that the
-paths from its inputs and to its outputs count. `--path` tells the cells of the first
-seed's longest path.
+paths from its inputs and to its outputs count. `--path` tells the cells of the first seed's longest
+path.
 
 Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...]
 
@@ -42,7 +42,7 @@ CELLS = {"TRELLIS_COMB": "tables", "TRELLIS_FF": "registers", "MULT18X18D": "MUL
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What place and route made of one netlist: the clock in MHz, cells by kind, the longest path."""
+    """One netlist after place and route: the clock in MHz, cells by kind, the longest path."""
 
     clock: float
     cells: Mapping[str, int]

@@ -45,7 +45,7 @@ class CodeServer:
     home: Path
 
     def last_log(self) -> str:
-        """What the extension wrote of late in the window that was opened last."""
+        """The end of the extension's log in the window that was opened last."""
         logs = sorted(self.home.rglob("*MASE.log"), key=lambda path: path.stat().st_mtime)
         return logs[-1].read_text()[-LOG_SHOWN:] if logs else ""
 

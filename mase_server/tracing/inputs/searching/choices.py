@@ -96,7 +96,7 @@ def _list_needed_parameters(model: nn.Module, more: Set[str] = frozenset()) -> l
     parameters = list(inspect.signature(model.forward).parameters.values())
     plain = [each for each in parameters if each.kind not in variable]
     required = [each for each in plain if each.default is each.empty or each.name in more]
-    # What is read of `*args` by number, or of `**kwargs` as `kwargs["mask"]`, is given too.
+    # The search also gives what forward reads of `*args` by number, or of `**kwargs` as `kwargs["mask"]`.
     reads = {inspect.Parameter.VAR_POSITIONAL: members_of, inspect.Parameter.VAR_KEYWORD: _list_required_keys}
     required += [each for each in parameters if required and each.kind in reads
                  and reads[each.kind](model, each.name)]  # fmt: skip
