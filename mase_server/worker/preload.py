@@ -1,7 +1,8 @@
 """Imports, ahead of any fork, the third-party modules that this folder's files needed before.
 
-A module that starts a thread, raises torch's thread count or runs a backward at import would make children hang: it
-is reported as harmful, and the server replaces this process by one that never imports it.
+A module that starts a thread, raises torch's thread count or runs a backward at import would make children hang, and
+one that fails halfway leaves modules behind that its package would not have loaded alone: it is reported as harmful,
+and the server replaces this process by one that never imports it.
 """
 
 from __future__ import annotations
@@ -98,15 +99,17 @@ class Preloader:
             self._failed[name] = "belongs to the workspace"
             return
         self._fresh = True
-        watch = _Watch()
+        watch, before = _Watch(), len(sys.modules)
         try:
             module = import_module(name)
         except BaseException as error:  # noqa: BLE001  (a package's top level may raise anything, SystemExit included)
             self._failed[name] = f"{type(error).__name__}: {error}"
+            leaves_others = len(sys.modules) > before
         else:
             self._loaded[name] = file_stamp(getattr(module, "__file__", None))
             Surveyed.learned.add(name.partition(".")[0])
-        if watch.has_done_harm():
+            leaves_others = False
+        if watch.has_done_harm() or leaves_others:
             self.harmful.append(name)
 
     def _is_own(self, name: str) -> bool:

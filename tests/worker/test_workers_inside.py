@@ -1,6 +1,7 @@
 """What runs in a worker, looked at without starting one."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import Problem
 from mase_server.worker import jobs, parent
 from mase_server.worker.preload import Preloader, file_stamp
+from mase_server.worker.transforms.compiled import list_libraries
 
 
 class Wire:
@@ -173,6 +176,31 @@ def test_a_preloaded_module_that_starts_a_thread_is_harmful(tmp_path, monkeypatc
     sys.modules["thread_one"].stop.set()
     assert preloader.harmful == ["thread_one"]
     assert threading.active_count() >= 1
+
+
+def test_an_import_that_fails_and_leaves_others_behind_is_harmful(tmp_path, monkeypatch):
+    """Inductor is of this kind: if one part comes first, that fails, and operators are left without their lowerings."""
+    (tmp_path / "whole_one.py").write_text("import left_one\nfrom part_one import Part\n")
+    (tmp_path / "left_one.py").write_text("")
+    (tmp_path / "part_one.py").write_text("import whole_one\nPart = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    preloader = Preloader("/workspace")
+    preloader.want(["part_one"])
+    preloader.step()
+    assert preloader.report()["failed"]["part_one"].startswith("ImportError: cannot import name 'Part'")
+    assert preloader.harmful == ["part_one"]
+
+
+def test_what_a_call_imported_is_listed_in_the_order_of_its_import(tmp_path, monkeypatch):
+    names = [f"listed_{number}" for number in random.Random(0).sample(range(100), 40)]
+    for name in names:
+        (tmp_path / f"{name}.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = set(sys.modules)
+    for name in names:
+        import_module(name)
+    assert list(list_libraries(known, "/workspace")) == names
+    assert list(list_libraries(known, str(tmp_path))) == []
 
 
 def test_the_workspaces_own_modules_are_refused_but_not_its_environments(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -193,7 +193,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         made = VIEWS[ask.name](scene)
         if scene.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
-        send({"event": "imported", "modules": list(list_libraries(sys.modules.keys() - known, scene.workspace))})
+        send({"event": "imported", "modules": list(list_libraries(known, scene.workspace))})
     return send({"value": made})
 
 
@@ -230,11 +230,14 @@ def _learn_again() -> None:
     BuiltinVariable._constant_fold_functions.cache_clear()
 
 
-def list_libraries(names: Iterable[str], workspace: str) -> Iterator[str]:
-    """Those of some loaded modules that have a file outside of the workspace."""
-    for name in names:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and not owns(workspace, file):
+def list_libraries(known: Collection[str], workspace: str) -> Iterator[str]:
+    """The loaded modules beside the known ones that have a file outside of the workspace, in the order of their import.
+
+    In another order, some that import each other fail, and leave Inductor without its lowerings.
+    """
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name not in known and file and not owns(workspace, file):
             yield name
 
 

@@ -71,7 +71,7 @@ def send_run_costs(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         if isinstance(error, ValueError | ImportError | TimeoutError):
             raise AskError(str(error)) from error
         raise
-    send({"event": "imported", "modules": list(list_libraries(sys.modules.keys() - known, live.request.folder))})
+    send({"event": "imported", "modules": list(list_libraries(known, live.request.folder))})
     return send({"value": told})
 
 
