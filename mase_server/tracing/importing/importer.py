@@ -160,6 +160,7 @@ def _get_root_prefixes(root: str) -> tuple[str, ...]:
     return tuple({folder(root).rstrip(os.sep) + os.sep for folder in (os.path.abspath, os.path.realpath)})
 
 
+@functools.cache
 def owns(root: str, path: str) -> bool:
     """Is the file one of the workspace's own, and not of an interpreter or of packages inside it?"""
     return not _is_standard(path) and any(

@@ -8,6 +8,7 @@ Breaks and recompilations are those that PyTorch logs (`TORCH_LOGS=graph_breaks,
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import itertools
 import linecache
@@ -188,6 +189,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
     # Its surroundings are not those of `as_program`, whose substitutes Dynamo would compile.
     with guard_program(live.request.scratch), outside_modes(), torch.no_grad(), patch.dict(sys.modules, __main__=main):
         known = set(sys.modules)
+        gc.set_threshold(50_000, 20, 1_000)  # compilers make many objects, and the process ends with the answer
         _construct_plainly()
         _learn_again()
         made = VIEWS[ask.name](scene)
@@ -445,7 +447,7 @@ def _take_code(
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.graph import GraphLowering
 
-    count = len(codes)
+    count, cores = len(codes), system.count_cores()
     runs = copy.deepcopy(graph.graph)
     for node in runs.find_nodes(op="call_function", target=torch.ops.aten.view.default):
         node.target = torch.ops.aten.reshape.default  # to Inductor a view of any strides is one
@@ -463,7 +465,7 @@ def _take_code(
     with ExitStack() as stack:
         stack.enter_context(patch.object(GraphLowering, "compile_to_module", write))
         # This process has one thread; what is built runs in one with as many as there are cores.
-        stack.enter_context(patch.object(torch, "get_num_threads", system.count_cores))
+        stack.enter_context(patch.object(torch, "get_num_threads", lambda: cores))
         stack.enter_context(_note_launches(workspace))
         try:
             compile_fx_inner(graph, inputs, **options)
