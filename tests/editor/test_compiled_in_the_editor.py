@@ -36,6 +36,7 @@ VIEWS = {
     "ATen in training": ("joint", "# Graph 1, joint", "torch.ops.aten.addmm"),
     "Inductor": ("inductor", "# AOT ID:", "extern_kernels.addmm"),
     "Exported program": ("export", "# exported with strict=False", "torch.ops.aten.linear"),
+    "ONNX": ("onnx", "# exported with strict=False", "::Gemm("),
 }
 
 
