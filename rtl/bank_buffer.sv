@@ -3,13 +3,13 @@
 /// block * BEATS + beat are that beat of rows block * BANKS to block * BANKS + BANKS - 1, side by side, where `reads` is high.
 /// `full` says that a whole matrix may be read; `done` gives its place away, in the cycle of the last read.
 /// Stores two matrices. `data_in_0_ready` depends on registers alone.
-/// Does not take a number of rows that BANKS does not divide.
+/// BANKS need not divide the rows: what is read beside the last ones has no meaning.
 module bank_buffer #(
     parameter int DATA_WIDTH = 8,
     parameter int ROWS = 4,
     parameter int BEATS = 2,
     parameter int BANKS = 2,
-    localparam int Depth = ROWS / BANKS * BEATS,
+    localparam int Depth = (ROWS + BANKS - 1) / BANKS * BEATS,
     localparam int AddressWidth = (Depth > 1) ? $clog2(Depth) : 1
 ) (
     input  logic                        clk,
@@ -23,15 +23,11 @@ module bank_buffer #(
     input  logic                        reads,
     output logic [BANKS*DATA_WIDTH-1:0] data
 );
-  if (ROWS % BANKS != 0) begin : g_check
-    $error("bank_buffer: %0d rows are no multiple of %0d banks", ROWS, BANKS);
-  end
-
   localparam int PlaceWidth = $clog2(2 * Depth);
   localparam int BankWidth = (BANKS > 1) ? $clog2(BANKS) : 1;
 
   logic [1:0] held;  // whole matrices
-  logic write_half, read_half, push, last_beat, last_bank, last_block, ends;
+  logic write_half, read_half, push, last_beat, last_bank, last_row, ends;
   logic [BankWidth-1:0] bank;
   logic [PlaceWidth-1:0] write_at, row_at, read_at, half_at;
 
@@ -44,19 +40,19 @@ module bank_buffer #(
       .last(last_beat)
   );
   loop_counter #(
-      .COUNT(ROWS / BANKS)
-  ) blocks (
+      .COUNT(ROWS)
+  ) rows (
       .clk,
       .rst,
-      .step(push && last_beat && last_bank),
-      .last(last_block)
+      .step(push && last_beat),
+      .last(last_row)
   );
 
   assign data_in_0_ready = !held[1];
   assign push = data_in_0_valid && data_in_0_ready;
   assign full = held != '0;
   assign last_bank = bank == BankWidth'(BANKS - 1);
-  assign ends = push && last_beat && last_bank && last_block;
+  assign ends = push && last_beat && last_row;
   assign half_at = write_half ? '0 : PlaceWidth'(Depth);
   assign read_at = PlaceWidth'(address) + (read_half ? PlaceWidth'(Depth) : '0);
 
@@ -72,7 +68,7 @@ module bank_buffer #(
       if (ends != done) held <= done ? held - 1'b1 : held + 1'b1;
       if (done) read_half <= !read_half;
       if (ends) write_half <= !write_half;
-      if (push && last_beat) bank <= last_bank ? '0 : bank + 1'b1;
+      if (push && last_beat) bank <= (last_bank || last_row) ? '0 : bank + 1'b1;
       // The rows of a block stand at the same places of different banks.
       if (ends) {row_at, write_at} <= {half_at, half_at};
       else if (push && last_beat && last_bank) {row_at, write_at} <= {2{write_at + 1'b1}};

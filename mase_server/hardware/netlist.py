@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 
 import torch
 from torch import Tensor
@@ -87,12 +87,14 @@ class Builder:
         self.instance(f"{name}_i", "fixed_engine", parameters, ports, engine.operations[0])
 
     def _engine_widths(self, engine: Engine) -> dict[str, int]:
-        """The widest data, weights and sums of its layers."""
+        """The widest data, weights and sums of its layers; the second operand of a product counts as weights."""
         operations = [self.design.operations[name] for name in engine.operations]
-        data = max(self.design.operations[each.inputs[0]].out.format.width for each in operations)
-        weight = max(each.constants["weight"].format.width for each in operations)
-        beats = max(-(-prod(each.constants["weight"].shape[1:]) // engine.par_in) for each in operations)
-        total = data + weight + (beats * engine.par_in - 1).bit_length()
+        before = [[self.design.operations[name].out.format.width for name in each.inputs] for each in operations]
+        data = max(widths[0] for widths in before)
+        weights = [each.constants["weight"].format.width for each in operations if "weight" in each.constants]
+        weight = max([*weights, *(widths[1] for widths in before if len(widths) > 1)])
+        lengths = [dots(self.design, each).length for each in operations if (dots := KINDS[each.kind].dots)]
+        total = data + weight + (-(-max(lengths) // engine.par_in) * engine.par_in - 1).bit_length()
         return {"ENGINE_DATA_WIDTH": data, "ENGINE_WEIGHT_WIDTH": weight, "ENGINE_SUM_WIDTH": total}
 
     # For kinds.

@@ -57,6 +57,11 @@ def _shared():
     return sharing.shared(1, (3, 2), ((PLAIN, None, (7,), 5, 1), (PLAIN, KERNEL, SHAPE, 5, 1)), 0)
 
 
+def _shared_product():
+    """The same with a product of two streams in place of the linear layer."""
+    return sharing.shared(1, (3, 2), ((PRODUCT, 3, (7,), 5, 1), (PLAIN, KERNEL, SHAPE, 5, 1)), 0)
+
+
 _SWAPPED = "engine (.clk, .rst, .request({{request[0], request[1]}}),"
 
 
@@ -81,7 +86,10 @@ WRONG = {
         images.convolution(1, KERNEL, SHAPE, 4, 1, (2, 2), PLAIN, (3, 2)), PADDING_LEFT=2, PADDING_RIGHT=0
     ),
     "fixed_engine: the other layer is granted": lambda: written(_shared(), "engine (.clk, .rst, .request,", _SWAPPED),
-    "shared_linear: rounds down": lambda: written(_shared(), ".FLOOR(0)", ".FLOOR(1)"),
+    "shared_core, shared_linear: rounds down": lambda: written(_shared(), ".FLOOR(0)", ".FLOOR(1)"),
+    "shared_matmul: another number of rows": lambda: written(
+        _shared_product(), ".DATA_IN_0_TENSOR_SIZE_DIM_1(3)", ".DATA_IN_0_TENSOR_SIZE_DIM_1(4)"
+    ),
     "shared_conv2d: a column further": lambda: written(_shared(), ".PADDING_LEFT(1)", ".PADDING_LEFT(2)"),
     "sliding_window: taps side by side": lambda: but(
         images.window(1, (2, 7, 7), 1, Windows((2, 2), dilation=(2, 2)), 1, 1, 3), DILATION_WIDTH=1

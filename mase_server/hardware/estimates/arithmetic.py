@@ -135,16 +135,28 @@ def of_shared_linear(given: Given) -> Cost:
     return _shared_cost(given, given["DATA_IN_0_TENSOR_SIZE_DIM_0"], 1)
 
 
+def of_shared_matmul(given: Given) -> Cost:
+    """`shared_matmul`: as `shared_linear`, with rows of the second operand in place of weights."""
+    lanes, outs, columns = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"], given[_COLUMNS]
+    length, bits = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_1_PRECISION_0"]
+    beats = -(-length // lanes)
+    steps = counter_cost(given["DATA_IN_0_TENSOR_SIZE_DIM_1"] * beats * -(-columns // outs))
+    rows = storage.of_width_converter({"DATA_IN_0_PRECISION_0": bits, _IN: given[_IN], _OUT: lanes})
+    return _shared_cost(given, length, 1) + rows + storage.bank_buffer(lanes * bits, columns, beats, outs) + steps
+
+
 def _shared_cost(given: Given, length: int, groups: int) -> Cost:
-    """`shared_linear` on vectors of `length` elements: its buffers, memories and roundings."""
+    """`shared_core` on vectors of `length` elements, with memories of constant weights: its buffers and roundings."""
     lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
-    results = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups
+    results, weight = given[_COLUMNS] // groups, "WEIGHT" if "WEIGHT_PRECISION_0" in given else "DATA_IN_1"
     beats, passes = -(-length // lanes), -(-results // outs)
     places, words = (7 + clog2(lanes) + beats) // beats + 2, groups * passes * beats
-    fraction = given["DATA_IN_0_PRECISION_1"] + given["WEIGHT_PRECISION_1"]
-    width, longest = given["DATA_IN_0_PRECISION_0"] + given["WEIGHT_PRECISION_0"] + clog2(beats * lanes), fraction
-    biases = Cost()
-    if given["HAS_BIAS"]:
+    fraction = given["DATA_IN_0_PRECISION_1"] + given[f"{weight}_PRECISION_1"]
+    width, longest = given["DATA_IN_0_PRECISION_0"] + given[f"{weight}_PRECISION_0"] + clog2(beats * lanes), fraction
+    weights = biases = Cost()
+    if weight == "WEIGHT":
+        weights = storage.rom_cost(lanes * outs * given["WEIGHT_PRECISION_0"], words, given.get("WEIGHT_FILE"))
+    if given.get("HAS_BIAS"):
         longest = max(fraction, given["BIAS_PRECISION_1"])
         width = max(width + longest - fraction, given["BIAS_PRECISION_0"] + longest - given["BIAS_PRECISION_1"]) + 1
         biases = storage.rom_cost(outs * given["BIAS_PRECISION_0"], groups * passes, given.get("BIAS_FILE"))
@@ -155,12 +167,12 @@ def _shared_cost(given: Given, length: int, groups: int) -> Cost:
     converted_out = {"DATA_IN_0_PRECISION_0": bits_out, _IN: outs, _OUT: given[_OUT]}
     streams = storage.of_width_converter(converted) + storage.of_width_converter(converted_out)
     memory = storage.repeat_buffer(lanes * bits, beats, passes) + storage.fifo_cost(outs * bits_out, places)
-    weights = storage.rom_cost(lanes * outs * given["WEIGHT_PRECISION_0"], words, given.get("WEIGHT_FILE"))
     control = counter_cost(beats) + counter_cost(words) + logic_cost(4 * clog2(places + 1) + 10)
     return streams + memory + weights + biases + rounding + control
 
 
 _IN, _OUT = "DATA_IN_0_PARALLELISM_DIM_0", "DATA_OUT_0_PARALLELISM_DIM_0"
+_COLUMNS = "DATA_OUT_0_TENSOR_SIZE_DIM_0"
 
 
 def of_matmul(given: Given) -> Cost:

@@ -140,7 +140,7 @@ def repeat_buffer(width: int, length: int, passes: int, depth: int | None = None
 
 def bank_buffer(width: int, rows: int, beats: int, banks: int) -> Cost:
     """Two matrices of rows, several of which are read at once."""
-    depth = 2 * rows * beats // banks
+    depth = 2 * -(-rows // banks) * beats
     return (
         memory_cost(width, depth) * banks
         + logic_cost(14 + 3 * clog2(depth) + 3 * (banks - 1))

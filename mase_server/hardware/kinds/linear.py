@@ -1,4 +1,7 @@
-"""Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`."""
+"""Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`.
+
+Both can share an engine: `shared_linear`, `shared_matmul`.
+"""
 
 from __future__ import annotations
 
@@ -211,6 +214,12 @@ def _matmul_folds(design: Design, operation: Operation) -> Iterator[Fold]:
             yield Fold(par_in, par_out, max(cycles, count * columns * length // par_in), par_in * par_out)
 
 
+def _matmul_dots(design: Design, operation: Operation) -> Dots:
+    """Every row of the first operand is a vector; the second has to arrive in the same time."""
+    count, rows, length, columns = _matmul_sizes(design, operation)
+    return Dots(count * rows, length, columns, length, count * max(rows, columns) * length)
+
+
 def _build_matmul(builder: Builder, operation: Operation) -> Tap:
     fold, before = builder.folding.folds[operation.name], builder.design.operations
     _, rows, length, columns = _matmul_sizes(builder.design, operation)
@@ -227,7 +236,9 @@ def _build_matmul(builder: Builder, operation: Operation) -> Tap:
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
         "RELU": int(operation.options["relu"]),
     }
-    builder.instance(f"{operation.name}_i", "fixed_matmul", parameters, builder.pair(taps, to), operation.name)
+    engine, ports = builder.engine_of(operation, parameters), builder.pair(taps, to)
+    module = "shared_matmul" if engine else "fixed_matmul"
+    builder.instance(f"{operation.name}_i", module, parameters, {**ports, **engine}, operation.name)
     return to
 
 
@@ -248,4 +259,5 @@ MATMUL_KIND = Kind(
     _matmul_folds,
     _matmul_reach,
     mixes=2,
+    dots=_matmul_dots,
 )

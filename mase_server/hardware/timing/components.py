@@ -115,14 +115,22 @@ def _linear_timing(given: Given, place: Place) -> Iterable[Process]:
     yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
 
 
-def _shared_timing(wide: Link, given: Given, length: int, groups: int, place: Place) -> Iterable[Process]:
-    """The results of vectors in beats of the engine; length: elements of a vector."""
+def _shared_timing(
+    wide: Link, given: Given, length: int, groups: int, place: Place, matrices: Link | None = None
+) -> Iterable[Process]:
+    """The results of vectors in beats of the engine; length: elements of a vector.  matrices: the rows of the matrices
+    that a matrix of vectors is multiplied with, in such beats."""
     lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
     results, beats, lanes_out = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups, -(-length // lanes), given[_OUT]
-    bursts, turns, given_back = place.link(), place.link(), place.link()
+    bursts, turns, given_back, passes = place.link(), place.link(), place.link(), -(-results // outs)
     place.engine.turns.append(turns)
     place.engine.lengths.append(beats)
-    yield from products.repeat_whole_vectors(wide, bursts, beats, -(-results // outs))
+    yield from products.repeat_whole_vectors(wide, bursts, beats, passes)
+    if matrices is not None:
+        ends, done, ready = place.times(), place.times(), bursts
+        bursts, sizes = place.link(), (beats, given["DATA_IN_0_TENSOR_SIZE_DIM_1"] * passes)
+        yield products.fill_banks(matrices, ends, done, results * beats)
+        yield products.gate_bursts(ready, bursts, ends, done, sizes)
     yield products.take_turns(bursts, turns, given_back, beats, clog2(lanes))
     yield streams.narrow_beats(given_back, place.outs[0], outs // lanes_out, results // lanes_out)
 
@@ -130,11 +138,13 @@ def _shared_timing(wide: Link, given: Given, length: int, groups: int, place: Pl
 _OUT = "DATA_OUT_0_PARALLELISM_DIM_0"
 
 
-def _shared_linear_timing(given: Given, place: Place) -> Iterable[Process]:
-    wide, length, lanes = place.link(), given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
-    ratio = given["ENGINE_PARALLELISM_DIM_0"] // lanes
-    yield streams.widen_beats(place.links[0], wide, ratio, length // lanes)
-    yield from _shared_timing(wide, given, length, 1, place)
+def _shared_vectors_timing(given: Given, place: Place) -> Iterable[Process]:
+    """`shared_linear`, and with a second stream `shared_matmul`."""
+    length, lanes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
+    ratio, wide = given["ENGINE_PARALLELISM_DIM_0"] // lanes, [place.link() for _ in place.links]
+    for link, widened in zip(place.links, wide, strict=True):
+        yield streams.widen_beats(link, widened, ratio, length // lanes)
+    yield from _shared_timing(wide[0], given, length, 1, place, *wide[1:])
 
 
 def _engine_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -314,7 +324,8 @@ TIMINGS: Mapping[str, Timing] = {
     "image_padding": _border_timing,
     "repeat_buffer": _repeat_buffer_timing,
     "shared_conv2d": _shared_conv2d_timing,
-    "shared_linear": _shared_linear_timing,
+    "shared_linear": _shared_vectors_timing,
+    "shared_matmul": _shared_vectors_timing,
     "skid_buffer": _fifo_timing(lambda given: 2),
     "stream_concat": _concat_timing,
     "stream_fork": _fork_timing,
