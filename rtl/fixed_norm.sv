@@ -4,12 +4,14 @@
 /// EPSILON is eps 4**DATA_IN_0_PRECISION_1 times N**3, or times N without MEAN, and at least 1.
 /// One beat per cycle, but a row takes ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS + ROOT_WIDTH +
 /// NORM_FRACTION + 20 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
+/// With SERIAL it has no multipliers: a beat takes a cycle for each bit of c, or if that is more, of the weight, and one.
 /// Is arithmetic.norm in Python. Does not cut the ready path at its output.
 module fixed_norm #(
     parameter int DATA_IN_0_PRECISION_0       = 8,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0 = 8,
     parameter int DATA_IN_0_PARALLELISM_DIM_0 = 2,
     parameter bit MEAN                        = 1'b1,
+    parameter bit SERIAL                      = 1'b0,
     parameter logic [63:0] EPSILON            = 64'd1,
     parameter int ROOT_FRACTION               = 8,
     parameter int NORM_FRACTION               = 12,
@@ -52,7 +54,9 @@ module fixed_norm #(
   localparam int QuotientWidth = (SizeBits + 1) / 2 + 2 + NORM_FRACTION;
   localparam int NormWidth = QuotientWidth + 2;
   localparam int Divided = QuotientWidth + 1;
-  localparam int Stages = Divided + 2;
+  // Products that need a multiplier: by the row's size, and by the weight.
+  localparam bit SerialSize = SERIAL && MEAN && (Size & (Size - 1)) != 0;
+  localparam bit SerialWeight = SERIAL && HAS_WEIGHT;
 
   if (Beats * Lanes != Size) begin : g_check
     $error("fixed_norm: %0d numbers are no multiple of %0d a beat", Size, Lanes);
@@ -86,17 +90,52 @@ module fixed_norm #(
         .data_out_0_ready(row_ready)
     );
 
-    assign row_ready = !centred_valid || centred_ready;
+    // Elements times the size beside the row's sum.
+    logic [Lanes*CentredWidth-1:0] scaled;
+    logic signed [DATA_IN_0_PRECISION_0+RowBits-1:0] sum_of_scaled;
+    logic scaled_valid, scaled_ready;
+
+    if (SerialSize) begin : g_serial
+      serial_multiply #(
+          .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+          .DATA_IN_1_PRECISION_0(SizeBits + 1),
+          .LANES(Lanes),
+          .BESIDE_WIDTH(DATA_IN_0_PRECISION_0 + RowBits)
+      ) scale (
+          .clk,
+          .rst,
+          .data_in_0(row),
+          .data_in_1({Lanes{(SizeBits + 1)'(Size)}}),
+          .beside(sum),
+          .data_in_0_valid(row_valid),
+          .data_in_0_ready(row_ready),
+          .data_out_0(scaled),
+          .beside_out(sum_of_scaled),
+          .data_out_0_valid(scaled_valid),
+          .data_out_0_ready(scaled_ready)
+      );
+    end else begin : g_at_once
+      for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
+        logic signed [DATA_IN_0_PRECISION_0-1:0] element;
+        assign element = row[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+        assign scaled[lane*CentredWidth+:CentredWidth] = CentredWidth'(element) * CentredWidth'(Size);
+      end
+      assign sum_of_scaled = sum;
+      assign scaled_valid = row_valid;
+      assign row_ready = scaled_ready;
+    end
+
+    assign scaled_ready = !centred_valid || centred_ready;
     always_ff @(posedge clk) begin
       if (rst) centred_valid <= 1'b0;
-      else if (row_ready) centred_valid <= row_valid;
+      else if (scaled_ready) centred_valid <= scaled_valid;
     end
-    for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
-      logic signed [DATA_IN_0_PRECISION_0-1:0] element;
-      assign element = row[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_centre
+      logic signed [CentredWidth-1:0] element;
+      assign element = scaled[lane*CentredWidth+:CentredWidth];
       always_ff @(posedge clk) begin
-        if (row_ready) begin
-          centred[lane*CentredWidth+:CentredWidth] <= CentredWidth'(element) * CentredWidth'(Size) - CentredWidth'(sum);
+        if (scaled_ready) begin
+          centred[lane*CentredWidth+:CentredWidth] <= CentredWidth'(element) - CentredWidth'(sum_of_scaled);
         end
       end
     end
@@ -139,15 +178,36 @@ module fixed_norm #(
       .data_out_0_ready(held_ready)
   );
 
-  assign branch_ready[1] = !squares_valid || squares_ready;
-  always_ff @(posedge clk) begin
-    if (rst) squares_valid <= 1'b0;
-    else if (branch_ready[1]) squares_valid <= branch_valid[1];
-  end
-  for (genvar lane = 0; lane < Lanes; lane++) begin : g_square
-    logic signed [CentredWidth-1:0] element;
-    assign element = centred[lane*CentredWidth+:CentredWidth];
-    always_ff @(posedge clk) if (branch_ready[1]) squares[lane*SquareWidth+:SquareWidth] <= element * element;
+  if (SERIAL) begin : g_serial_square
+    logic unused_beside;
+    serial_multiply #(
+        .DATA_IN_0_PRECISION_0(CentredWidth),
+        .DATA_IN_1_PRECISION_0(CentredWidth),
+        .LANES(Lanes)
+    ) square (
+        .clk,
+        .rst,
+        .data_in_0(centred),
+        .data_in_1(centred),
+        .beside('0),
+        .data_in_0_valid(branch_valid[1]),
+        .data_in_0_ready(branch_ready[1]),
+        .data_out_0(squares),
+        .beside_out(unused_beside),
+        .data_out_0_valid(squares_valid),
+        .data_out_0_ready(squares_ready)
+    );
+  end else begin : g_square_at_once
+    assign branch_ready[1] = !squares_valid || squares_ready;
+    always_ff @(posedge clk) begin
+      if (rst) squares_valid <= 1'b0;
+      else if (branch_ready[1]) squares_valid <= branch_valid[1];
+    end
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_square
+      logic signed [CentredWidth-1:0] element;
+      assign element = centred[lane*CentredWidth+:CentredWidth];
+      always_ff @(posedge clk) if (branch_ready[1]) squares[lane*SquareWidth+:SquareWidth] <= element * element;
+    end
   end
 
   fixed_row_reduce #(
@@ -209,13 +269,19 @@ module fixed_norm #(
       .data_out_0_ready(moves)
   );
 
-  // The quotient, the product and its rounding: all stages move together.
-  logic [Stages-1:0] valid_at;
-  assign moves = !data_out_0_valid || data_out_0_ready;
-  assign data_out_0_valid = valid_at[Stages-1];
+  // The quotient, the product and its rounding: all stages move together, but for a serial product between them.
+  logic [Divided-1:0] valid_at;
+  logic [1:0] last_valid_at;
+  logic last_moves, product_valid, product_ready;
+  assign last_moves = !data_out_0_valid || data_out_0_ready;
+  assign data_out_0_valid = last_valid_at[1];
+  assign moves = SerialWeight ? !valid_at[Divided-1] || product_ready : last_moves;
   always_ff @(posedge clk) begin
-    if (rst) valid_at <= '0;
-    else if (moves) valid_at <= {valid_at[Stages-2:0], pair_valid};
+    if (rst) {valid_at, last_valid_at} <= '0;
+    else begin
+      if (moves) valid_at <= {valid_at[Divided-2:0], pair_valid};
+      if (last_moves) last_valid_at <= {last_valid_at[0], product_valid};
+    end
   end
 
   // Weight and bias of a beat are there in the same cycle as its quotient.
@@ -256,31 +322,68 @@ module fixed_norm #(
     assign bias = '0;
   end
 
+  localparam int FactoredWidth = NormWidth + WEIGHT_PRECISION_0;
   localparam int ProductFraction = NORM_FRACTION + (HAS_WEIGHT ? WEIGHT_PRECISION_1 : 0);
   localparam int BiasFraction = HAS_BIAS ? BIAS_PRECISION_1 : ProductFraction;
   localparam int Fraction = (BiasFraction > ProductFraction) ? BiasFraction : ProductFraction;
   localparam int ProductShift = Fraction - ProductFraction;
   localparam int BiasShift = Fraction - BiasFraction;
-  localparam int ProductWidth = NormWidth + WEIGHT_PRECISION_0 + ProductShift;
+  localparam int ProductWidth = FactoredWidth + ProductShift;
   localparam int BiasWidth = BIAS_PRECISION_0 + BiasShift;
   localparam int Width = ((ProductWidth > BiasWidth) ? ProductWidth : BiasWidth) + 1;
+
+  // Norms times weights, beside their biases.
+  logic [Lanes*NormWidth-1:0] norms;
+  logic [Lanes*FactoredWidth-1:0] products;
+  logic [Lanes*BIAS_PRECISION_0-1:0] offsets;
+
+  if (SerialWeight) begin : g_serial_product
+    serial_multiply #(
+        .DATA_IN_0_PRECISION_0(NormWidth),
+        .DATA_IN_1_PRECISION_0(WEIGHT_PRECISION_0),
+        .LANES(Lanes),
+        .BESIDE_WIDTH(Lanes * BIAS_PRECISION_0)
+    ) weigh (
+        .clk,
+        .rst,
+        .data_in_0(norms),
+        .data_in_1(weight),
+        .beside(bias),
+        .data_in_0_valid(valid_at[Divided-1]),
+        .data_in_0_ready(product_ready),
+        .data_out_0(products),
+        .beside_out(offsets),
+        .data_out_0_valid(product_valid),
+        .data_out_0_ready(last_moves)
+    );
+  end else begin : g_product_at_once
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_factor
+      logic signed [NormWidth-1:0] norm;
+      logic signed [WEIGHT_PRECISION_0-1:0] factor;
+      assign norm = norms[lane*NormWidth+:NormWidth];
+      assign factor = weight[lane*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
+      assign products[lane*FactoredWidth+:FactoredWidth] = FactoredWidth'(norm) * FactoredWidth'(factor);
+    end
+    assign offsets = bias;
+    assign product_valid = valid_at[Divided-1];
+    assign product_ready = last_moves;
+  end
 
   for (genvar lane = 0; lane < Lanes; lane++) begin : g_result
     logic signed [CentredWidth-1:0] element;
     logic [CentredWidth-1:0] magnitude;
     logic [NormWidth-1:0] quotient;
-    logic signed [NormWidth-1:0] norm;
     logic [Divided-1:0] negative_at;
-    logic signed [WEIGHT_PRECISION_0-1:0] factor;
+    logic signed [FactoredWidth-1:0] product;
     logic signed [BIAS_PRECISION_0-1:0] offset;
     logic signed [Width-1:0] exact;
     logic signed [DATA_OUT_0_PRECISION_0-1:0] requantised;
 
     assign element = held[lane*CentredWidth+:CentredWidth];
     assign magnitude = element[CentredWidth-1] ? -element : element;
-    assign norm = negative_at[Divided-1] ? -quotient : quotient;
-    assign factor = weight[lane*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
-    assign offset = bias[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
+    assign norms[lane*NormWidth+:NormWidth] = negative_at[Divided-1] ? -quotient : quotient;
+    assign product = products[lane*FactoredWidth+:FactoredWidth];
+    assign offset = offsets[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
 
     fixed_divide #(
         .NUMERATOR_WIDTH(NumeratorWidth),
@@ -307,9 +410,9 @@ module fixed_norm #(
     );
 
     always_ff @(posedge clk) begin
-      if (moves) begin
-        negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
-        exact <= ((Width'(norm) * Width'(factor)) <<< ProductShift) + (Width'(offset) <<< BiasShift);
+      if (moves) negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
+      if (last_moves) begin
+        exact <= (Width'(product) <<< ProductShift) + (Width'(offset) <<< BiasShift);
         data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= requantised;
       end
     end

@@ -31,9 +31,10 @@ CASES = {
     "residual": (Block, (2, 6, 5), (2, 30)),
     "down": (Down, (2, 8, 8), (4, 30)),
     "gate": (Gate, (6,), (4, 30)),
-    "attention": (Attention, (6, 8), (8,)),
+    "attention": (Attention, (6, 8), (1, 8)),
     "mixer": (Mixer, (5, 4), (8,)),
-    "encoder": (Encoder, (6, 8), (14, 70)),
+    "encoder": (Encoder, (6, 8), (1, 4, 14, 70)),
+    "norms": (lambda: nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 6), nn.RMSNorm(6)), (5, 12), (1,)),
     "vit": (lambda: Patches(Encoder()), (3, 8, 8), (24,)),
     "words": (Words, None, (2, 8)),
 }

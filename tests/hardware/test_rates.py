@@ -14,6 +14,7 @@ from mase_server.hardware.folding import count_multiplications, fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.netlist import Ways
 from tests.hardware.simulating import check, simulated
+from tests.hardware.test_attention import Encoder
 from tests.hardware.test_emission import VERILATOR
 from tests.hardware.test_lowering import config
 
@@ -98,6 +99,7 @@ def odd():
 
 
 SHARED = [(odd, (17,), 1), (odd, (17,), 6), (LeNet, (1, 28, 28), 16), (Residual, (3, 12, 12), 48)]
+SHARED += [(Encoder, (6, 8), budget) for budget in (1, 4, 16)]
 
 
 @VERILATOR

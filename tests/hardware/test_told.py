@@ -237,10 +237,21 @@ class Normed(Model):
         return self.norm(super().forward(x))
 
 
+class Meaned(Model):
+    def forward(self, x):
+        return super().forward(x).mean(1, keepdim=True)
+
+
 def test_multipliers_that_no_layer_can_share_are_missing():
-    """Those of a norm."""
-    found = told(model=Normed(), multipliers=2)
-    assert "2 multipliers are too few: the 3 layers need 4 at least" in found["refusal"]
+    """Those of a mean over five."""
+    found = told(model=Meaned(), multipliers=2)
+    assert "2 multipliers are too few: the 3 layers need 3 at least" in found["refusal"]
+
+
+def test_a_norm_needs_no_multiplier():
+    found = told(model=Normed(), multipliers=1)
+    assert not found["refusal"]
+    assert found["totals"]["multipliers"] == 1
 
 
 SMALL = Part("small", "A small part", luts=1_400, multipliers=40, memory_bits=40_000, bandwidth=1e9, clock=50e6)

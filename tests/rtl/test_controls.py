@@ -126,6 +126,9 @@ WRONG = {
     ),
     "stream_hold: a beat too long": lambda: written(parts.hold(1, 8, 3), ".COUNT(3)", ".COUNT(4)"),
     "fixed_norm: without the mean": lambda: but(rows.norm_case(1, 2, Norm(8, DATA, DATA)), MEAN=0),
+    "serial_multiply: another sign": lambda: written(
+        parts.serial_product(1, 8, 6, 2, 3), ".data_in_1(other)", ".data_in_1(~other)"
+    ),
     "fixed_root: another mean": lambda: but(parts.root(1, 12, 5, 2, 1), COUNT=4),
     "embedding: a wrong row": lambda: word("FILE", streams.embeddings()[0]),
     "constant_stream: a wrong constant": lambda: word("FILE", streams.constants()[0]),

@@ -232,6 +232,38 @@ def test_quotients_are_exact_fractions_rounded_once():
     Bench(numbered(divide, quotients())).check_all()
 
 
+SERIAL = """logic [{lanes}*{first} - 1:0] one; logic [{lanes}*{second} - 1:0] other; logic [{beside} - 1:0] beside;
+logic [{lanes}*{product} + {beside} - 1:0] together; assign {{data_out_0}} = together;
+assign {{{{beside, other, one}}}} = {{data_in_0}};
+serial_multiply #(.DATA_IN_0_PRECISION_0({first}), .DATA_IN_1_PRECISION_0({second}), .LANES({lanes}),
+  .BESIDE_WIDTH({beside})) multiply (.clk, .rst, .data_in_0(one), .data_in_1(other), .beside,
+  .data_in_0_valid({{data_in_0_valid}}), .data_in_0_ready({{data_in_0_ready}}),
+  .data_out_0(together[{lanes}*{product} - 1:0]), .beside_out(together[{lanes}*{product} +: {beside}]),
+  .data_out_0_valid({{data_out_0_valid}}), .data_out_0_ready({{data_out_0_ready}}));"""
+
+
+def serial_product(number, first, second, lanes, beside):
+    random, product = generator(number), first + second
+    one, other = (integers(width, 40, lanes, generator=random) for width in (first, second))
+    numbers = torch.randint(0, 1 << beside, (40,), generator=random).tolist()
+    ins, others, outs = (
+        stream(each, width, lanes) for each, width in ((one, first), (other, second), (one * other, product))
+    )
+    beats = [
+        a | b << ins.width | c << ins.width + others.width
+        for a, b, c in zip(ins.beats, others.beats, numbers, strict=True)
+    ]
+    wanted = [a | c << outs.width for a, c in zip(outs.beats, numbers, strict=True)]
+    body = SERIAL.format(first=first, second=second, lanes=lanes, beside=beside, product=product)
+    parameters = {"DATA_IN_0_PRECISION_0": first, "DATA_IN_1_PRECISION_0": second, "LANES": lanes}
+    into, out = Stream(ins.width + others.width + beside, beats), Stream(outs.width + beside, wanted)
+    return Case("serial_multiply", parameters, {"data_in_0": into}, {"data_out_0": out}, body=body)
+
+
+def test_products_are_exact_bit_by_bit():
+    Bench(numbered(serial_product, st.tuples(WIDTHS, WIDTHS, st.integers(1, 3), st.integers(1, 9)))).check_all()
+
+
 def wider(number, width, ratio):
     beats = torch.randint(0, 1 << width, (30, ratio), generator=generator(number)).tolist()
     narrow = Stream(width, [beat for group in beats for beat in group])
@@ -261,6 +293,7 @@ def rated():
         (row_reduce(1, 8, 2, 5, False), 4 + 2, 29 * 5),
         (reduce(1, 8, 2, 3, True, 4), 3 * 3 + 1, 11 * 4 * 3 + 2),
         (line_taps(1, 8, 5, 6, 3, 1, 1), 2 * 5 + 1, 3 * 6 * 5 + 3 * 5 + 4),
+        (serial_product(1, 8, 6, 2, 3), 6 + 1, 39 * (6 + 1)),
     ]
 
 

@@ -110,10 +110,11 @@ def norms(draw):
         draw(st.integers(3, 9)),
         draw(st.integers(4, 14)),
     )
-    return lanes, formats
+    return lanes, formats, draw(st.booleans())
 
 
-def norm_case(number, lanes, formats):
+def norm_case(number, lanes, formats, serial=False):
+    """serial: without multipliers."""
     random = generator(number)
     values = integers(formats.data.width, ROWS, formats.size, generator=random)
     values[::3] = values[::3].clamp(-1, 1)
@@ -123,6 +124,7 @@ def norm_case(number, lanes, formats):
         "DATA_IN_0_TENSOR_SIZE_DIM_0": formats.size,
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
         "MEAN": int(formats.centred),
+        "SERIAL": int(serial),
         "EPSILON": f"64'd{formats.steps}",
         "ROOT_FRACTION": formats.root_fraction,
         "NORM_FRACTION": formats.norm_fraction,
@@ -142,13 +144,17 @@ def norm_case(number, lanes, formats):
 
 
 def test_norms_are_their_arithmetic():
-    Bench([norm_case(number, *draw) for number, draw in enumerate(drawn(norms()))]).check_all()
+    cases = [norm_case(number, *draw) for number, draw in enumerate(drawn(norms()))]
+    assert {case.parameters["SERIAL"] for case in cases} == {0, 1}
+    Bench(cases).check_all()
 
 
 def test_rows_follow_each_other_as_fast_as_roots_are_found():
     data, out = FixedPoint(8, 4), FixedPoint(8, 5)
     cases = [norm_case(1, 1, Norm(64, data, out)), norm_case(1, 4, Norm(16, data, out, centred=False))]
-    long, short = Bench(cases).run()
+    long, short, serial = Bench([*cases, norm_case(1, 2, Norm(64, data, out), serial=True)]).run()
+    assert serial.fine
+    assert serial.last_cycle - serial.first_cycle <= ROWS * 32 * (8 + 6 + 1 + 1)
     assert long.fine
     assert short.fine
     assert long.last_cycle - long.first_cycle == ROWS * 64 - 1

@@ -342,12 +342,22 @@ def of_norm(given: Given) -> Cost:
     found = storage.fifo_cost(lanes * widths.centred, 2 * beats + widths.root + 6) + storage.skid_buffer(widths.root)
     if given["MEAN"]:
         found += row_statistic(bits, lanes, beats, bits, maximum=False)
-        found += multiplications_cost(0 if size & (size - 1) == 0 else 1) * lanes
+        found += _product_cost(given, bits, clog2(size) + 1) * (0 if size & (size - 1) == 0 else lanes)
+    found += _product_cost(given, widths.centred, widths.centred) * lanes
     found += row_reduce(2 * widths.centred, lanes, beats, maximum=False) + root_cost(widths.root, size)
     for name in ("WEIGHT", "BIAS"):
         if given[f"HAS_{name}"]:
             found += storage.rom_cost(lanes * given[f"{name}_PRECISION_0"], beats, given.get(f"{name}_FILE"))
-    return found + _results_cost(given, widths) * lanes + multiplications_cost(1 + given["HAS_WEIGHT"]) * lanes
+    if given["HAS_WEIGHT"]:
+        found += _product_cost(given, widths.quotient + 2, given["WEIGHT_PRECISION_0"]) * lanes
+    return found + _results_cost(given, widths) * lanes
+
+
+def _product_cost(given: Given, width: int, other: int) -> Cost:
+    """A product of a norm: a multiplier, or an addition for each bit of the second factor."""
+    if not given["SERIAL"]:
+        return multiplications_cost(1)
+    return sums_cost(width + 1) + logic_cost(2 * width + other + 6) + counter_cost(other)
 
 
 def root_cost(width: int, count: int) -> Cost:

@@ -280,22 +280,32 @@ def _norm_node(maker: Maker, operation: Operation) -> fx.Node:
 
 
 def _norm_folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    """One beat a cycle, but a row takes at least as long as its root."""
+    """A beat a cycle, but a row takes at least as long as its root; or a few lanes bit by bit, without multipliers."""
     length = operation.out.shape[-1]
     norm = _norm_of_operation(design, operation)
     scaled = norm.centred and length & (length - 1) != 0
-    products = 1 + (norm.weight is not None) + scaled
+    products, rows = 1 + (norm.weight is not None) + scaled, operation.out.size // length
+    bits = max(_centred_width(norm), 0 if norm.weight is None else norm.weight.width)
     for lanes in find_divisors(length):
         beats = length // lanes
-        cycles = operation.out.size // length * max(beats, _root_width(norm, beats, lanes) + 2)
-        yield Fold(lanes, lanes, cycles, products * lanes)
+        root = _root_width(norm, beats, lanes) + 2
+        yield Fold(lanes, lanes, rows * max(beats, root), products * lanes)
+        if lanes <= _MOST_SERIAL:
+            yield Fold(lanes, lanes, rows * max(beats * (bits + 1), root), 0, serial=True)
+
+
+#: Lanes beyond which dividers cost more than the multipliers that are spared.
+_MOST_SERIAL = 4
+
+
+def _centred_width(norm: Norm) -> int:
+    """Bits of the differences from the mean, times the size."""
+    return norm.data.width + ((norm.size - 1).bit_length() + 1 if norm.centred else 0)
 
 
 def _root_width(norm: Norm, beats: int, lanes: int) -> int:
     """Bits of the root, as `fixed_norm` computes them."""
-    bits = (norm.size - 1).bit_length()
-    centred = norm.data.width + (bits + 1 if norm.centred else 0)
-    summed = 2 * centred + (beats - 1).bit_length() + (lanes - 1).bit_length()
+    summed = 2 * _centred_width(norm) + (beats - 1).bit_length() + (lanes - 1).bit_length()
     return (max(summed, norm.steps.bit_length()) + 2) // 2 + norm.root_fraction
 
 
@@ -309,6 +319,7 @@ def _build_norm(builder: Builder, operation: Operation) -> Tap:
         "DATA_IN_0_TENSOR_SIZE_DIM_0": out.shape[-1],
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
         "MEAN": int(norm.centred),
+        "SERIAL": int(fold.serial),
         "EPSILON": Wide(norm.steps),
         "ROOT_FRACTION": norm.root_fraction,
         "NORM_FRACTION": norm.norm_fraction,

@@ -292,14 +292,25 @@ def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
 def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
     beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
     widths, source = NormWidths.of(given), place.links[0]
+    size, serial = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["SERIAL"]
     if given["MEAN"]:
         row, processes = _row_statistic_processes(source, beats, place)
         yield from processes
+        if serial and size & (size - 1):
+            scaled = place.link()
+            yield streams.register_process(row, scaled, clog2(size) + 2)
+            row = scaled
         source = place.link()
         yield streams.register_process(row, source)
-    rooted = place.link()
-    yield products.root_rows(source, rooted, beats, widths.root)
-    yield from streams.pipeline_processes(rooted, place.outs[0], widths.quotient + 3)
+    rooted, divided = place.link(), widths.quotient + 1
+    yield products.root_rows(source, rooted, beats, widths.root, widths.centred if serial else 0)
+    if serial and given["HAS_WEIGHT"]:
+        normal, weighed = place.link(), place.link()
+        yield from streams.pipeline_processes(rooted, normal, divided)
+        yield streams.register_process(normal, weighed, given["WEIGHT_PRECISION_0"] + 1)
+        yield from streams.pipeline_processes(weighed, place.outs[0], 2)
+    else:
+        yield from streams.pipeline_processes(rooted, place.outs[0], divided + 2)
 
 
 #: By the name of the module.

@@ -255,8 +255,9 @@ def number_rows(link: Link, out: Link, beats: int) -> Process:
         out.offered.add(max(link.taken[index] + 1, link.taken[last] + 3))
 
 
-def root_rows(link: Link, out: Link, beats: int, width: int) -> Process:
-    """The beats of rows with the root of their sum of squares, of `width` bits: the inside of `fixed_norm`."""
+def root_rows(link: Link, out: Link, beats: int, width: int, serial: int = 0) -> Process:
+    """The beats of rows with the root of their sum of squares, of `width` bits: the inside of `fixed_norm`. serial:
+    further cycles of a square."""
     depth = 2 * beats + width + 6
     summed = -1  # the time at which the last beat entered the sum
     begun: list[int] = []  # the times at which each root was begun, and handed on
@@ -270,7 +271,7 @@ def root_rows(link: Link, out: Link, beats: int, width: int) -> Process:
         while len(link.offered) <= index:
             yield link.offered
         came = link.take(max(ready, summed))
-        summed = max(came + 1, summed + 1, begun[row - 2] if row > 1 else 0)
+        summed = max(came + 1 + serial, summed + 1, begun[row - 2] if row > 1 else 0)
         if place < beats - 1:
             continue
         begun.append(max(summed + 2, given[-1] + 1 if given else 0))

@@ -25,14 +25,14 @@ def take_all_beats(link: Link) -> Process:
         link.take()
 
 
-def register_process(link: Link, out: Link) -> Process:
-    """One beat of storage; it is replaced in the cycle in which it leaves."""
+def register_process(link: Link, out: Link, cycles: int = 1) -> Process:
+    """One beat of storage; it is replaced in the cycle in which it leaves. cycles: until it may."""
     for index in count():
         while index and len(out.taken) < index:
             yield out.taken
         while len(link.offered) <= index:
             yield link.offered
-        out.offered.add(link.take(out.taken[index - 1] if index else 0) + 1)
+        out.offered.add(link.take(out.taken[index - 1] if index else 0) + cycles)
 
 
 def fifo_process(link: Link, out: Link, depth: int) -> Process:
