@@ -1,0 +1,233 @@
+"""The integers of emitted networks from docs/arithmetic.md alone: a model in Python's own integers, without tensors."""
+
+import json
+import math
+from fractions import Fraction
+from itertools import product
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.folding import fold_design
+from mase_server.hardware.lowering import lower_graph
+from tests.hardware.test_attention import Encoder
+from tests.hardware.test_lowering import config, mlp, quantised
+
+#: Width and fraction of data, weights and biases.
+DATA, WEIGHT, BIAS = (8, 4), (8, 6), (8, 5)
+
+
+def saturate(value, width, relu=False):
+    return max(0 if relu else -(1 << (width - 1)), min((1 << (width - 1)) - 1, value))
+
+
+def encode(number, format):
+    width, fraction = format
+    return saturate(round(Fraction(number) * Fraction(2) ** fraction), width)
+
+
+def requantise(value, fraction, to=DATA, relu=False):
+    """Python's round() of a fraction is half to even."""
+    width, wanted = to
+    return saturate(round(value * Fraction(2) ** (wanted - fraction)), width, relu)
+
+
+def parameters(tensor, format):
+    """A parameter as nested lists of integers; None for one that is missing."""
+    if tensor is None:
+        return None
+    flat = [encode(number, format) for number in tensor.detach().double().flatten().tolist()]
+    return nested(flat, tensor.shape)
+
+
+def nested(flat, shape):
+    if len(shape) < 2:
+        return list(flat)
+    step = len(flat) // shape[0]
+    return [nested(flat[at : at + step], shape[1:]) for at in range(0, len(flat), step)]
+
+
+def biased(total, bias, relu=False):
+    """A sum of products of data and weights, and a bias."""
+    fraction = max(DATA[1] + WEIGHT[1], BIAS[1])
+    exact = (total << (fraction - DATA[1] - WEIGHT[1])) + (bias << (fraction - BIAS[1]))
+    return requantise(exact, fraction, relu=relu)
+
+
+def linear(layer, vector, relu=False):
+    weight, bias = parameters(layer.weight, WEIGHT), parameters(layer.bias, BIAS)
+    return [
+        biased(sum(a * b for a, b in zip(row, vector, strict=True)), offset, relu)
+        for row, offset in zip(weight, bias, strict=True)
+    ]
+
+
+def conv2d(layer, image, relu=False):
+    """image: [channels][rows][columns]."""
+    weight, bias = parameters(layer.weight, WEIGHT), parameters(layer.bias, BIAS)
+    (high, wide), (down, right), (above, left) = layer.kernel_size, layer.stride, layer.padding
+    height, width = len(image[0]), len(image[0][0])
+
+    def pixel(channel, row, column):
+        return image[channel][row][column] if 0 <= row < height and 0 <= column < width else 0
+
+    def window(kernel, row, column):
+        taps = product(range(len(image)), range(high), range(wide))
+        return sum(kernel[c][y][x] * pixel(c, row * down + y - above, column * right + x - left) for c, y, x in taps)
+
+    rows, columns = (height + 2 * above - high) // down + 1, (width + 2 * left - wide) // right + 1
+    return [
+        [[biased(window(kernel, row, column), offset, relu) for column in range(columns)] for row in range(rows)]
+        for kernel, offset in zip(weight, bias, strict=True)
+    ]
+
+
+def windows(channel, size):
+    """Those that do not overlap."""
+    return [
+        [
+            [channel[row + y][column + x] for y in range(size) for x in range(size)]
+            for column in range(0, len(channel[0]), size)
+        ]
+        for row in range(0, len(channel), size)
+    ]
+
+
+def max_pool(image, size):
+    return [[[max(window) for window in row] for row in windows(channel, size)] for channel in image]
+
+
+def average_pool(image, size):
+    return [
+        [
+            [saturate(round(Fraction(sum(window), len(window))), DATA[0]) for window in row]
+            for row in windows(each, size)
+        ]
+        for each in image
+    ]
+
+
+def matmul(left, right):
+    """left: rows; right: columns."""
+    return [
+        [requantise(sum(a * b for a, b in zip(row, column, strict=True)), 2 * DATA[1]) for column in right]
+        for row in left
+    ]
+
+
+def add(left, right):
+    return [[saturate(a + b, DATA[0]) for a, b in zip(*rows, strict=True)] for rows in zip(left, right, strict=True)]
+
+
+def table(function, rows):
+    return [[encode(function(value / 2 ** DATA[1]), DATA) for value in row] for row in rows]
+
+
+def gelu(value):
+    return value * (1 + math.erf(value / math.sqrt(2))) / 2
+
+
+def softmax(row):
+    powers = [round(math.exp(-(max(row) - value) / 2 ** DATA[1]) * 2**14) for value in row]
+    return [saturate(round(Fraction(power << DATA[1], sum(powers))), DATA[0]) for power in powers]
+
+
+def norm(layer, row):
+    size, centred = len(row), isinstance(layer, nn.LayerNorm)
+    eps = torch.finfo(torch.float32).eps if layer.eps is None else layer.eps
+    differences = [size * value - sum(row) for value in row] if centred else row
+    epsilon = max(1, round(eps * 4.0 ** DATA[1] * size ** (3 if centred else 1)))
+    bits = max(size * ((size if centred else 1) << DATA[0]) ** 2, epsilon).bit_length() + 1
+    fraction = max(each for each in range(1, 9) if bits + 2 * each <= 62 and 4**each >= size)
+    total = sum(value * value for value in differences) + epsilon
+    root = math.isqrt((total << 2 * fraction) // size)
+    normal = [round(Fraction(value << fraction + 12, root)) for value in differences]
+    weight, bias = parameters(layer.weight, WEIGHT), parameters(getattr(layer, "bias", None), BIAS) or [0] * size
+    return [
+        requantise(value * factor + (offset << 12 + WEIGHT[1] - BIAS[1]), 12 + WEIGHT[1])
+        for value, factor, offset in zip(normal, weight, bias, strict=True)
+    ]
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 4, 2, stride=2)
+        self.last = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.first(x)), 2)
+        return self.last(F.avg_pool2d(self.second(x), 2).flatten(1))
+
+
+def run_mlp(model, vector):
+    first, _, second, _, third = model
+    return linear(third, linear(second, linear(first, vector, relu=True), relu=True))
+
+
+def run_images(model, image):
+    image = average_pool(conv2d(model.second, max_pool(conv2d(model.first, image, relu=True), 2)), 2)
+    return linear(model.last, [channel[0][0] for channel in image])
+
+
+def run_encoder(model, rows):
+    rows = add(rows, attend(model.attention, [norm(model.norm1, row) for row in rows]))
+    hidden = table(gelu, [linear(model.up, norm(model.norm2, row)) for row in rows])
+    return [value for row in add(rows, [linear(model.down, row) for row in hidden]) for value in row]
+
+
+def attend(model, rows):
+    queries, keys, values = ([linear(layer, row) for row in rows] for layer in model.qkv)
+    size, joined = len(rows[0]) // model.heads, [[] for _ in rows]
+    for start in range(0, len(rows[0]), size):
+        query, key, value = ([row[start : start + size] for row in each] for each in (queries, keys, values))
+        scores = table(lambda score: score / math.sqrt(size), matmul(query, key))
+        mixed = matmul([softmax(row) for row in scores], list(zip(*value, strict=True)))
+        joined = [before + row for before, row in zip(joined, mixed, strict=True)]
+    return add(rows, [linear(model.out, row) for row in joined])
+
+
+def read_stream(files, name):
+    """The samples of a stream in an emitted folder, as nested lists."""
+    told, found = json.loads(files["sim/streams.json"])[name], []
+    for line in files[f"sim/{name}.hex"].split():
+        for lane in range(told["lanes"]):
+            bits = int(line, 16) >> lane * told["spacing"] & (1 << told["width"]) - 1
+            found.append(bits - (1 << told["width"]) * (bits >> told["width"] - 1))
+    size = math.prod(told["shape"])
+    order = told["order"] or range(size)
+    samples = [dict(zip(order, found[at : at + size], strict=True)) for at in range(0, len(found), size)]
+    return [nested([sample[place] for place in range(size)], told["shape"]) for sample in samples]
+
+
+MODELS = {
+    "mlp": (lambda: mlp(16, 12, 8, 5), (16,), run_mlp),
+    "images": (Images, (2, 8, 8), run_images),
+    "encoder": (Encoder, (6, 8), run_encoder),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_page_of_arithmetic_gives_the_expected_integers_of_emitted_networks(name):
+    make, shape, run = MODELS[name]
+    torch.manual_seed(0)
+    model = make()
+    formats = config(data=DATA, weight=WEIGHT, bias=BIAS)
+    # Quantisation replaces the layers of the model that it is given.
+    design = lower_graph(quantised(make_alike(make, model), torch.randn(2, *shape), formats))
+    assert not design.unsupported
+    files = emit_folder(design, fold_design(design, multipliers=64), "Model", random_inputs(design, 30)).files
+    given, expected = read_stream(files, "data_in_0"), read_stream(files, "data_out_0")
+    assert len(given) == 30
+    flat = torch.tensor(expected).reshape(30, -1).tolist()
+    assert [run(model, sample) for sample in given] == flat
+    assert len({value for sample in flat for value in sample}) > 20
+
+
+def make_alike(make, model):
+    other = make()
+    other.load_state_dict(model.state_dict())
+    return other
