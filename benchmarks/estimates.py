@@ -141,7 +141,7 @@ NETWORKS: Mapping[str, Network] = {
     "lenet": Network(LeNet, "x", (1, 28, 28), (8, 60)),
     "digits": Network(Digits, "x", (1, 8, 8), (60,)),
     "residual": Network(Residual, "x", (3, 12, 12), (16, 60)),
-    "encoder": Network(encoder, "src", (8, 32), (24, 100)),
+    "encoder": Network(encoder, "src", (8, 32), (4, 24, 100)),
     "vit": Network(Patches, "x", (3, 16, 16), (60,)),
     "resnet8": Network(resnet8, "x", (3, 32, 32), (200,)),
 }
