@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from mase_server.tracing.recording.rules import make_plain_result
+from mase_server.tracing.recording.rules import RULES, make_plain_result
 
 TYPES = torch.float32, torch.bfloat16, torch.int64
 
@@ -57,6 +57,18 @@ def calls():
             yield F.cross_entropy, (x, torch.zeros(size, dtype=dtype)), options
             yield F.cross_entropy, (x, torch.zeros(size, dtype=dtype)), options | {"label_smoothing": 0.1}
             yield F.cross_entropy, (x, torch.zeros(size, 8)), options
+    yield from convolutions()
+
+
+def convolutions():
+    options = list(itertools.product((1, 2, (1, 2)), (0, 1, "same"), (1, 2), (1, 2, 4)))
+    sizes = (2, 4, 6, 7), (1, 1, 5, 5), (2, 4, 1, 1), (2, 1, 1, 1), (4, 6, 6), (1, 3, 1, 8)
+    kernels = (8, 4, 3, 3), (8, 1, 1, 1), (4, 1, 3, 3), (8, 2, 1, 2), (8, 3, 1, 1)
+    for size, kernel, dtype in itertools.product(sizes, kernels, (torch.float32, torch.bfloat16)):
+        for x, (stride, padding, dilation, groups) in itertools.product(tensors(size, dtype), options):
+            for bias in weights((8,)):
+                yield F.conv2d, (x, torch.ones(kernel), bias, stride, padding, dilation, groups), {}
+            yield F.conv2d, (x, torch.ones(kernel)), {"stride": stride, "groups": groups}
 
 
 @torch.no_grad()
@@ -70,7 +82,7 @@ def test_what_is_told_is_what_eager_makes():
         made = func(*args, **kwargs)
         seen = found.shape, found.stride(), found.dtype, found.is_meta
         assert seen == (made.shape, made.stride(), made.dtype, True), (func, args, kwargs)
-    assert len(told) == 16, told
+    assert len(told) == 17, told
     assert told.pop(F.cross_entropy), "one shape alone has a class for each row"
     assert min(told.values()) > 5, told
 
@@ -84,3 +96,29 @@ def test_a_call_that_autograd_records_is_left_to_the_kernel(grad):
     with torch.set_grad_enabled(grad):
         found = make_plain_result(F.linear, (torch.ones(4, 8, device="meta"), torch.ones(5, 8, device="meta")), {})
     assert (found is None) == grad
+
+
+def heads(batch, count, length, width, dtype):
+    """As a linear layer's output is split into heads, and contiguous."""
+    yield torch.ones(batch, length, count, width, dtype=dtype).transpose(1, 2)
+    yield torch.ones(batch, count, length, width, dtype=dtype)
+
+
+@torch.no_grad()
+def test_attention_is_told_as_eager_makes_it():
+    told = 0
+    sizes = itertools.product((1, 2), (1, 3), (1, 5), (1, 4), (1, 8), (8, 7), (torch.float32, torch.float16))
+    for batch, count, length, other, width, last, dtype in sizes:
+        queries, keys = heads(batch, count, length, width, dtype), heads(batch, count, other, width, dtype)
+        values = heads(batch, count, other, last, dtype)
+        for args, options in itertools.product(
+            itertools.product(queries, keys, values),
+            ({}, {"is_causal": True}, {"attn_mask": torch.ones(length, other, dtype=torch.bool)}, {"enable_gqa": True}),
+        ):
+            given = torch.utils._pytree.tree_map_only(torch.Tensor, on_meta, (args, options))
+            found = RULES[F.scaled_dot_product_attention](None, lambda *args, **kwargs: None, *given)
+            if found is not None:
+                made = F.scaled_dot_product_attention(*args, **options)
+                assert (found.shape, found.stride(), found.dtype) == (made.shape, made.stride(), made.dtype)
+                told += 1
+    assert told > 100

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.explainers import PRODUCTS, explain_call, stricter_than_meta
 from mase_server.tracing.diagnosis.failure import Call
+from mase_server.tracing.recording.calling import autocast_key
 from mase_server.tracing.recording.values import tensor_type
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ Rule = Callable[["Shadows", Callable[..., Any], tuple[Any, ...], Kwargs], Any]
 RULES: dict[Callable[..., Any], Rule] = {}
 
 #: Callables whose rule depends on types only, so that one result serves all calls with the same types.
-BY_TYPE: frozenset[Callable[..., Any]] = PRODUCTS | LENIENT
+BY_TYPE: frozenset[Callable[..., Any]] = PRODUCTS | LENIENT | {F.scaled_dot_product_attention}
 
 
 def meta_rule(*functions: Callable[..., Any] | None) -> Callable[[Rule], Rule]:
@@ -133,6 +134,33 @@ def _make_signal(
     whole = n_fft + hop * (input.shape[-1] - 1) - (2 * (n_fft // 2) if center else 0)
     dtype = input.dtype if return_complex else input.dtype.to_real()
     return torch.empty((*input.shape[:-2], whole if length is None else length), dtype=dtype, device=input.device)
+
+
+@meta_rule(F.scaled_dot_product_attention)
+def _attend(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Where heads were split off by a view, the CPU's kernel lays its result out as the query; meta composes the call,
+    slowly, of others that do not."""
+    names = "query", "key", "value", "attn_mask", "dropout_p", "is_causal"
+    given = dict(zip(names, args, strict=False)) | kwargs
+    if autocast_key() is None and not torch.is_grad_enabled() and _has_own_kernel(given):
+        query = given["query"]
+        out = query.new_empty([query.shape[each] for each in (0, 2, 1, 3)]).transpose(1, 2)
+        if out.stride() == query.stride():
+            return out
+    return func(*args, **kwargs)
+
+
+def _has_own_kernel(given: Kwargs) -> bool:
+    """Does one kernel of the CPU compute this attention?"""
+    tensors: list[Any] = [given.get(name) for name in ("query", "key", "value")]
+    query, key, value = tensors
+    if not all(_as_plain(each) is not None and each.dim() == 4 and each.numel() for each in tensors):
+        return False
+    batch, heads, _, width = query.shape
+    whole = all(each.stride(-1) == 1 and each.dtype == query.dtype for each in tensors) and query.dtype in _COMPUTED
+    alike = key.shape == value.shape == (batch, heads, key.shape[2], width)
+    plain = given.get("attn_mask") is None and not given.get("dropout_p") and not given.get("enable_gqa")
+    return whole and alike and plain
 
 
 @meta_rule(torch.Tensor.type)
@@ -216,7 +244,7 @@ def _tell_linear(x: torch.Tensor, given: Kwargs) -> _Shape:
 
 def _tell_layer_norm(x: torch.Tensor, given: Kwargs) -> _Shape:
     shape = given.get("normalized_shape")
-    if not isinstance(shape, list | tuple) or not x.is_contiguous() or tuple(x.shape[-len(shape) :]) != (*shape,):
+    if not isinstance(shape, (list, tuple)) or not x.is_contiguous() or tuple(x.shape[-len(shape) :]) != (*shape,):
         return None
     return x.shape if _fit(x, shape, given, "weight", "bias") else None
 
@@ -234,9 +262,40 @@ def _tell_elementwise(x: torch.Tensor, given: Kwargs) -> _Shape:
     if len(given) != 1 or not x.is_contiguous():
         return None
     if (tensor := _as_plain(other)) is not None:
-        fits = tensor.is_meta and tensor.dtype == x.dtype and tensor.shape == x.shape and tensor.stride() == x.stride()
-        return x.shape if fits else None
+        fits = tensor.is_meta and tensor.dtype == x.dtype and tensor.is_contiguous()
+        return x.shape if fits and _is_spread(tensor.shape, x.shape) else None
     return x.shape if type(other) in (int, float) else None
+
+
+def _is_spread(small: Sequence[int], large: Sequence[int]) -> bool:
+    """Is it broadcast to the larger shape, and that one to none?"""
+    ends = zip(reversed(small), reversed(large), strict=False)
+    return len(small) <= len(large) and all(size in (1, whole) for size, whole in ends)
+
+
+def _tell_convolution(x: torch.Tensor, given: Kwargs) -> _Shape:
+    weight = _as_plain(given.get("weight"))
+    if weight is None or not weight.dim() == x.dim() == 4 or x.dtype not in _COMPUTED[:2]:
+        return None
+    groups, options = given.get("groups", 1), (("stride", 1), ("padding", 0), ("dilation", 1))
+    stride, padding, dilation = (_read_pair(given.get(name, usual)) for name, usual in options)
+    if not stride or not padding or not dilation or min(*stride, *dilation, groups) < 1 or min(padding) < 0:
+        return None
+    whole = weight.dtype == x.dtype and weight.numel() and weight.is_contiguous() and x.is_contiguous()
+    joined = x.shape[1] == groups * weight.shape[1] and weight.shape[0] % groups == 0
+    if not whole or not joined or not _fit(x, weight.shape[:1], given, "bias"):
+        return None
+    steps = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    sizes = [(size + 2 * pad - wide * (kernel - 1) - 1) // step + 1 for size, kernel, step, pad, wide in steps]
+    return (x.shape[0], weight.shape[0], *sizes) if min(sizes) > 0 else None
+
+
+def _read_pair(value: Any) -> Sequence[int] | None:
+    """A number for each of two dimensions; None for one that is given in another way."""
+    if isinstance(value, int):
+        return value, value
+    fits = isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(each, int) for each in value)
+    return value if fits else None
 
 
 def _tell_product(x: torch.Tensor, given: Kwargs) -> _Shape:
@@ -273,6 +332,7 @@ _PLAIN: dict[Callable[..., Any], tuple[tuple[str, ...], Callable[[torch.Tensor, 
         ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps"), _tell_batch_norm,
     ),
     **dict.fromkeys(_get_callables("add", "sub", "mul", "div"), (_TWO, _tell_elementwise)),
+    F.conv2d: (("input", "weight", "bias", "stride", "padding", "dilation", "groups"), _tell_convolution),
     **dict.fromkeys((torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), (_TWO, _tell_product)),
     F.cross_entropy: (
         ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing"),
@@ -389,14 +449,14 @@ def _infer_recurrent_shapes(shadows: Shadows, func: Callable[..., Any], args: tu
     The arguments are (data, hidden, weights, ...), or (data, batch_sizes, hidden, weights, ...) of a packed
     sequence.
     """
-    if isinstance(args[1], torch.Tensor) and isinstance(args[3], list | tuple):
+    if isinstance(args[1], torch.Tensor) and isinstance(args[3], (list, tuple)):
         data, _, hidden, weights, _, _, _, _, bidirectional = args
         batch_first = False
         # The layer itself does not check a packed sequence: eager's first product refuses a wrong one.
         torch.nn.functional.linear(data, weights[0])
     else:
         data, hidden, _, _, _, _, _, bidirectional, batch_first = args
-    states = tuple(hidden) if isinstance(hidden, list | tuple) else (hidden,)
+    states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
     width = states[0].shape[-1] * (2 if bidirectional else 1)
     # Kernels compute time first, so a batch-first result is a view.
     lead = data.shape[:-1][::-1] if batch_first else data.shape[:-1]
