@@ -565,7 +565,7 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 4
+VERSION = 5
 
 
 def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
@@ -612,7 +612,7 @@ def read_outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
     """class name -> the outcome of its last probing; empty for data that this version did not write."""
     try:
         return {
-            name: Outcome(data["structure"], tuple(data["varied"]), data["fixed"], data["sizing"], data["otherwise"])
+            name: Outcome(**{**data, "varied": tuple(data["varied"])})
             for name, data in _read_packed(packed, "probes").items()
         }
     except (ValueError, TypeError, KeyError):

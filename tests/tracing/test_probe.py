@@ -12,6 +12,7 @@ from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
 from mase_server.tracing.recording.calls import Constant, ref
 from mase_server.tracing.recording.values import DictOf, Python, TupleOf
+from mase_server.tracing.symbols import probing
 from mase_server.tracing.symbols.fitting import Atom, Expr, Fitter
 from mase_server.tracing.symbols.probing import MismatchError, Wire, check_structure, merge
 from tests.tracing.recording import assert_same, run_once, session
@@ -262,6 +263,16 @@ def test_what_the_last_probing_found_costs_fewer_runs_and_says_the_same():
         assert len(counted) - tries <= tries
         assert len(counted) - tries <= len(second.runs) + 1
         assert (second.symbols, second.fixed, second.obstacles) == (first.symbols, first.fixed, first.obstacles)
+
+
+def test_the_sizes_that_tell_most_are_searched_for_once(monkeypatch):
+    one = session(Conv(), **image(2, 64, 64))
+    run = one.record()
+    first = one.probe(run)
+    assert first.outcome.telling
+    monkeypatch.setattr(probing, "telling_sizes", None)
+    second = one.probe(run, first.outcome)
+    assert (second.points, second.symbols) == (first.points, first.symbols)
 
 
 def test_a_size_that_escapes_into_a_number_is_an_obstacle_and_the_shapes_are_still_named():

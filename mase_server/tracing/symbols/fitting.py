@@ -215,12 +215,13 @@ class Fitter:
 
         A likely one that other offsets fit as well is tried against the unlikely ones, too.
         """
-        likely = [(name, divisor) for name in self.symbols for divisor in DIVISORS]
+        possible = {name: self._possible_divisors(name, values) for name in self.symbols}
+        likely = [(name, divisor) for name in self.symbols for divisor in DIVISORS if divisor in possible[name]]
         atoms = [atom for each in likely if (atom := self._floor_atom(*each, values)) is not None]
         is_usual = any(atom.offset in (0, atom.divisor - 1) for atom in atoms)
         if is_usual and values not in self.ambiguous:
             return [_floor(atom) for atom in atoms]
-        every = [(name, divisor) for name in self.symbols for divisor in self._possible_divisors(name, values)]
+        every = [(name, divisor) for name in self.symbols for divisor in possible[name]]
         some = set(every[:: max(1, len(every) // MOST_DIVISORS)]) - set(likely)
         others = [atom for each in sorted(some) if (atom := self._floor_atom(*each, values)) is not None]
         if is_usual:
@@ -295,15 +296,19 @@ class Fitter:
     def _solve_pair(self, first: _Column, second: _Column, values: tuple[int, ...], unknowns: int) -> Expr | None:
         (one, a), (other, b) = first, second
         if unknowns == 2:
-            # The first coefficient is no whole number for most pairs, and thousands of them are tried.
-            divisor = a[0] * b[1] - b[0] * a[1]
-            if not divisor or (values[0] * b[1] - b[0] * values[1]) % divisor:
-                return None
-        system = [[*row, 1][:unknowns] for row in zip(a[:unknowns], b[:unknowns], strict=True)]
-        whole = _solve_whole(system, values[:unknowns])
-        if whole is None or any(abs(x) > MAX_COEFFICIENT for x in whole) or min(whole[:2]) <= 0:
+            (p, q, v), (r, s, w) = zip(a[:2], b[:2], values[:2], strict=True)
+        else:  # without the constant: the rises from the first point on
+            rows = zip(a[1:3], b[1:3], values[1:3], strict=True)
+            (p, q, v), (r, s, w) = ((x - a[0], y - b[0], z - values[0]) for x, y, z in rows)
+        # By Cramer's rule: thousands of systems are tried for one shape, and few have whole solutions.
+        divisor, top, bottom = p * s - q * r, v * s - q * w, p * w - v * r
+        if not divisor or top % divisor or bottom % divisor:
             return None
-        found = Expr(whole[2] if unknowns == 3 else 0, tuple(zip(whole, (one, other), strict=False)))
+        factor, another = top // divisor, bottom // divisor
+        constant = values[0] - factor * a[0] - another * b[0]
+        if min(factor, another) <= 0 or max(factor, another, abs(constant)) > MAX_COEFFICIENT:
+            return None
+        found = Expr(constant, ((factor, one), (another, other)))
         if any(found.at(point) != value for point, value in self._pair_with_points(values)):
             return None
         if len(self._distinct) <= unknowns:
@@ -373,27 +378,6 @@ def _is_affine(fit: Expr) -> bool:
     return all(atom.divisor == 1 for _, atoms in fit.terms for atom in atoms)
 
 
-def _solve_whole(matrix: list[list[int]], right: Sequence[int]) -> list[int] | None:
-    """Integers that solve two or three equations, by Cramer's rule; None if there are none or the matrix is singular.
-
-    Thousands of systems are tried for one shape: rational elimination would take seconds.
-    """
-    whole = _compute_determinant(matrix)
-    if not whole:
-        return None
-    found = []
-    for column in range(len(matrix)):
-        replaced = [[*row[:column], value, *row[column + 1 :]] for row, value in zip(matrix, right, strict=True)]
-        value, rest = divmod(_compute_determinant(replaced), whole)
-        if rest:
-            return None
-        found.append(value)
-    return found
-
-
 def _compute_determinant(matrix: list[list[int]]) -> int:
-    if len(matrix) == 2:
-        (a, b), (c, d) = matrix
-        return a * d - b * c
     (a, b, c), (d, e, f), (g, h, i) = matrix
     return a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g)

@@ -48,6 +48,7 @@ class Outcome:
 
     structure: of the recording that it holds for.  varied, sizing: symbols, and the names of their strategies.
     otherwise: how the structure differs at sizes that the strategies avoid, "" if it does not.
+    telling: what was searched for -> the sizes that `telling_sizes` found.
     """
 
     structure: str
@@ -55,6 +56,7 @@ class Outcome:
     fixed: Mapping[str, str]
     sizing: Mapping[str, str]
     otherwise: str = ""
+    telling: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,12 @@ def telling_sizes(probed: Probed, usual: Mapping[str, int]) -> dict[str, int]:
     return chosen
 
 
+def _digest_candidates(probed: Probed, usual: Mapping[str, int]) -> str:
+    """A hash of all that `telling_sizes` depends on."""
+    candidates = [list(map(str, fits)) for fits in probed.fitter.candidates.values()]
+    return _digest(repr(([dict(point) for point in probed.points], dict(usual), candidates)))
+
+
 def larger_sizes(name: str, size: int, attempt: int, position: int) -> Iterator[int]:
     """Primes above the base's size, for sizes that must not shrink; after two odd sizes also even ones."""
     yield from (prime + (attempt > 1) for prime in _PRIMES if prime > size + 4 * attempt + position)
@@ -160,6 +168,10 @@ STRATEGIES: Mapping[str, Sizing] = {sizing.__name__: sizing for sizing in (usual
 def structure_of(run: Run, sizes: Mapping[str, int]) -> str:
     """A hash of the operations of a recording and of its symbols' sizes, the same in every process."""
     text = repr([(call.kind, name_of(call.target)) for call in run.calls]) + repr(sorted(sizes.items()))
+    return _digest(text)
+
+
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -174,6 +186,8 @@ class Prober:
         self.base, self.sizes, self._run_at = base, dict(sizes), run_at
         self._structure = structure_of(base, sizes)
         self._last = last if last is not None and last.structure == self._structure else None
+        self._known_telling = last.telling if last is not None else {}
+        self._telling: dict[str, Mapping[str, int]] = {}
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
         #: The sizes at which a symbol could vary alone; together with others the usual ones may be too large.
@@ -181,7 +195,7 @@ class Prober:
         self._reason = self._mismatch = self._otherwise = ""
         self._others: list[_Found] = []
         #: Informative sizes at which the model cannot run, or runs otherwise; they are not tried again.
-        self._useless: list[dict[str, int]] = []
+        self._useless: list[Mapping[str, int]] = []
         self._loose = self._loosened = False
 
     def follow_values(self, other: Run) -> None:
@@ -217,7 +231,9 @@ class Prober:
         for attempt in range(2, 2 + FURTHER_PROBES):
             if not runs or not result.fitter.ambiguous:
                 break
-            further = self._run_further_probe(varied, attempt, telling_sizes(result, self._point(varied, attempt)))
+            further = self._run_further_probe(
+                varied, attempt, self._telling_sizes(result, self._point(varied, attempt))
+            )
             if further is None:
                 break
             runs = [*runs, further]
@@ -250,7 +266,14 @@ class Prober:
             runs.append(found)
         return runs
 
-    def _run_further_probe(self, varied: list[str], attempt: int, telling: dict[str, int]) -> _Found | None:
+    def _telling_sizes(self, result: Probed, usual: Mapping[str, int]) -> Mapping[str, int]:
+        """As `telling_sizes`, which takes longer than a run: of the same candidates, the last probing knows them."""
+        key = _digest_candidates(result, usual)
+        known = self._known_telling.get(key)
+        self._telling[key] = telling_sizes(result, usual) if known is None else known
+        return self._telling[key]
+
+    def _run_further_probe(self, varied: list[str], attempt: int, telling: Mapping[str, int]) -> _Found | None:
         """A probe at the most informative sizes; if the model does not run there, at the next usual ones."""
         found = None if telling in self._useless else self._try_probe(varied, attempt, telling)
         if found is None and telling:
@@ -309,7 +332,7 @@ class Prober:
         runs = [*self._others, *runs]
         points = [self.sizes, *(point for point, _ in runs)]
         sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
-        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing, self._otherwise)
+        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing, self._otherwise, self._telling)
         result = Probed(
             points, [self.base, *(run for _, run in runs)], fitter or Fitter(points), dict(self.fixed), outcome=outcome
         )
@@ -401,7 +424,7 @@ def merge(values: Sequence[Any], fitter: Fitter, runs: Sequence[Run]) -> Any:
     first = values[0]
     if any(type(value) is not type(first) for value in values):
         raise MismatchError("an argument's type depends on the size")
-    if isinstance(first, list | tuple):
+    if isinstance(first, (list, tuple)):
         if any(len(value) != len(first) for value in values):
             raise MismatchError("the number of arguments depends on the size")
         items = [merge(parts, fitter, runs) for parts in zip(*values, strict=True)]
