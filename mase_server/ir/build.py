@@ -174,7 +174,7 @@ class GraphBuilder:
             return self._build_expression(value)
         if isinstance(value, Constant):
             return self._create("get_attr", value.name, (), {})
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             items = [self._build_argument(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
         if isinstance(value, dict):
@@ -407,7 +407,7 @@ def _read_guard_text(value: Any, known: Any = None) -> str:
 
 
 def _read_guard_key(is_attribute: Any, key: Any) -> Any:
-    if not isinstance(key, str | int) or (is_attribute and not (isinstance(key, str) and not key.startswith("_"))):
+    if not isinstance(key, (str, int)) or (is_attribute and not (isinstance(key, str) and not key.startswith("_"))):
         raise ValueError(f"{key!r:.80}")
     return key
 

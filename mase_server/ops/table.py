@@ -92,12 +92,15 @@ def op_info(kind: str, target: object, module: nn.Module | None = None) -> OpInf
     return _function_info(callable_of(kind, target))
 
 
-def named_arguments(call: OpCall) -> MaseArguments:
-    """The arguments of a call under MASE's names (data_in_0, weight, dim, ...), then its module's parameters."""
+def named_arguments(call: OpCall, info: OpInfo | None = None) -> MaseArguments:
+    """The arguments of a call under MASE's names (data_in_0, weight, dim, ...), then its module's parameters.
+
+    info: the description of its operator, where it is known.
+    """
     if call.kind in KINDS:
         return {}
     target = type(call.module) if call.module is not None else callable_of(call.kind, call.target)
-    return bind_arguments(call, target, op_info(call.kind, call.target, call.module).mase_op)
+    return bind_arguments(call, target, (info or op_info(call.kind, call.target, call.module)).mase_op)
 
 
 def callable_of(kind: str, target: object) -> object:

@@ -318,9 +318,9 @@ def fixed_texts(traced: Traced) -> list[str]:
 
 def to_plain_data(value: Any) -> Any:
     """A constructor argument as data: numbers, texts and lists unchanged, all else as text."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, list | tuple) and len(value) <= 32:
+    if isinstance(value, (list, tuple)) and len(value) <= 32:
         return [to_plain_data(item) for item in value]
     text = repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
@@ -355,7 +355,7 @@ class NodeWriter:
 
     def _write_call(self, model: int, traced: Traced, index: int, call: Call, name: str) -> int:
         module = _module_of(traced.found.model, call)
-        target = _resolve_target(call, traced)
+        target = _resolve_target(call, traced) if module is None else module
         info = op_info(call.kind, target, module)
         operation = OpCall(
             call.kind, target, with_plain(call.args, traced.run.calls), with_plain(call.kwargs, traced.run.calls),
@@ -379,7 +379,7 @@ class NodeWriter:
             position = resolve_mark(mark)
             stack.append([*self.places.row(position), position.function])
         blob: NodeDetails = {
-            "args": [[name, text_of(value)] for name, value in named_arguments(operation).items()],
+            "args": [[name, text_of(value)] for name, value in named_arguments(operation, info).items()],
             "bytes": int(info.bytes(operation)),
             "stack": stack,
             "input_nodes": [self.rows[source] for source in references((call.args, call.kwargs))],
@@ -411,8 +411,6 @@ def _module_of(root: nn.Module, call: Call) -> nn.Module | None:
 
 
 def _resolve_target(call: Call, traced: Traced) -> Any:
-    if call.kind == "call_module":
-        return _module_of(traced.found.model, call)
     return traced.run.constants[call.target.name] if isinstance(call.target, Constant) else call.target
 
 
@@ -434,7 +432,7 @@ def plain_types(value: Any) -> Any:
         return tuple(plain_types(item) for item in value.items)
     if isinstance(value, DictOf):
         return {key: plain_types(item) for key, item in value.items}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         items = [plain_types(item) for item in value]
         return items if isinstance(value, list) else tuple(items)
     if isinstance(value, dict):
@@ -446,7 +444,7 @@ def text_of(value: Any) -> str:
     """A short text of an argument; tensors are f32[2, 16, 768]."""
     if isinstance(value, TensorType):
         return f"{SHORT.get(value.dtype, value.dtype)}[{', '.join(map(str, value.shape))}]"
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         inner = ", ".join(text_of(item) for item in value[:8]) + (", ..." if len(value) > 8 else "")
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
     text = name_of(value) if callable(value) else repr(value)
@@ -539,6 +537,7 @@ class Places:
         self._indices = {path: 0}
         self._parse_file = tree
         self._lines: dict[str, list[str]] = {}
+        self._rows: dict[Position, tuple[int, int, int, int, int]] = {}
         self._models: Mapping[str, _Place] | None = None
 
     def file(self, path: str) -> int:
@@ -551,10 +550,11 @@ class Places:
 
     def row(self, position: Position) -> tuple[int, int, int, int, int]:
         """(file, line, column, end line, end column) with columns in code points."""
-        return (
-            self.file(position.file), position.line, self.column(position.file, position.line, position.column),
-            position.end_line, self.column(position.file, position.end_line, position.end_column),
-        )  # fmt: skip
+        if (found := self._rows.get(position)) is None:
+            file, line, end = position.file, position.line, position.end_line
+            columns = self.column(file, line, position.column), self.column(file, end, position.end_column)
+            found = self._rows[position] = self.file(file), line, columns[0], end, columns[1]
+        return found
 
     def column(self, path: str, line: int, column: int) -> int:
         """A column in UTF-8 bytes as one in code points; an unknown one is 0."""

@@ -39,7 +39,9 @@ class Position:
 
 #: By file: code objects of different files are equal if their code is.
 _hidden: dict[str, bool] = {}
-_tables: dict[CodeType, list[tuple[int | None, int | None, int | None, int | None]]] = {}
+#: By identity, since the hash of a code object takes longer than all else: the object, and its positions.
+_tables: dict[int, tuple[CodeType, list[tuple[int | None, int | None, int | None, int | None]]]] = {}
+_resolved: dict[tuple[int, int], Position] = {}
 
 
 def is_hidden(code: CodeType) -> bool:
@@ -70,9 +72,17 @@ def capture_stack(stop: FrameType | None, depth: int = 1) -> Stack:
 def resolve_mark(mark: Mark) -> Position:
     """The position that a mark refers to."""
     code, last = mark
-    table = _tables.get(code)
-    if table is None:
-        table = _tables[code] = list(code.co_positions())
+    key = id(code), last
+    found = _resolved.get(key)
+    if found is None:
+        found = _resolved[key] = _read_position(code, last)
+    return found
+
+
+def _read_position(code: CodeType, last: int) -> Position:
+    if id(code) not in _tables:
+        _tables[id(code)] = code, list(code.co_positions())
+    table = _tables[id(code)][1]
     line, end_line, column, end_column = table[last // 2] if last >= 0 else (code.co_firstlineno, None, None, None)
     first = code.co_firstlineno if line is None else line
     start = -1 if column is None else column
