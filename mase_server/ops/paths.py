@@ -34,6 +34,20 @@ def named_parameters(root: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     yield from _named_parts(root, "_parameters")
 
 
+def paths_by_identity(root: nn.Module) -> tuple[dict[int, str], dict[int, str]]:
+    """id -> first path, of every module and of every parameter and buffer; a parameter's before a buffer's."""
+    modules: dict[int, str] = {}
+    parameters: dict[int, str] = {}
+    buffers: dict[int, str] = {}
+    for path, module in _walk_modules(root, once=False):
+        modules.setdefault(id(module), path)
+        for found, table in ((parameters, "_parameters"), (buffers, "_buffers")):
+            for name, value in _parts_of_table(module, table):
+                if value is not None:
+                    found.setdefault(id(value), _join_path(path, name))
+    return modules, buffers | parameters
+
+
 def attribute(root: nn.Module, path: str) -> Any:
     """The module, parameter, buffer or plain attribute at a path; the root at ""."""
     value: Any = root
@@ -101,8 +115,10 @@ def _walk_modules(root: nn.Module, once: bool) -> Iterator[tuple[str, nn.Module]
             left_out.difference_update(() if once else (id(module),))
         elif id(module) not in left_out:
             yield path, module
-            left_out.add(id(module))
-            todo.append((None, module))
+            if once or vars(module)["_modules"]:
+                left_out.add(id(module))
+            if vars(module)["_modules"]:
+                todo.append((None, module))
             parts = [
                 (_join_path(path, name), part) for name, part in _parts_of_table(module, "_modules") if part is not None
             ]

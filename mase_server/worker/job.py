@@ -71,6 +71,7 @@ from mase_server.tracing.models.constructions import arguments_of, places_of, re
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs
 from mase_server.tracing.models.real import SEED
+from mase_server.tracing.recording.calling import module_calls_routed
 from mase_server.tracing.recording.calls import Call, Reports, Run, references
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
@@ -98,7 +99,7 @@ _REHEARSAL = Path(__file__).parent / "rehearsal" / "model.py"
 
 def trace(request: TraceRequest, emit: Emit) -> Live:
     """Trace one file; emit stages and payloads, and return the live models."""
-    with report_phases_to(emit), pin_sources(request.path, request.texts):
+    with report_phases_to(emit), pin_sources(request.path, request.texts), module_calls_routed():
         job = TraceJob(request, emit)
         job.find()
         if job.lacks_values():

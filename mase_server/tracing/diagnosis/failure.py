@@ -177,7 +177,7 @@ class Call:
         for at, value in (*enumerate(self.args), *self.kwargs.items()):
             if isinstance(value, TensorType):
                 yield at, value
-            elif isinstance(value, list | tuple):
+            elif isinstance(value, (list, tuple)):
                 yield from (((at, i), item) for i, item in enumerate(value) if isinstance(item, TensorType))
 
 

@@ -108,7 +108,7 @@ class RecoveringRecorder(Recorder):
         parts = {
             (at, i): item
             for at, each in operands.items()
-            if isinstance(each, list | tuple)
+            if isinstance(each, (list, tuple))
             for i, item in enumerate(each)
         }
         found = {
@@ -259,7 +259,7 @@ def _stand_in_for_cat(operands: list[torch.Tensor], args: _Args, kwargs: Kwargs)
 
 def _stand_in_for_view(operands: list[torch.Tensor], args: _Args, kwargs: Kwargs) -> torch.Tensor:
     x = operands[0]
-    sizes = args[1] if len(args) == 2 and isinstance(args[1], tuple | list) else args[1:]
+    sizes = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
     given = math.prod(size for size in sizes if size != -1)
     return x.new_empty([max(1, x.numel() // max(given, 1)) if size == -1 else size for size in sizes])
 

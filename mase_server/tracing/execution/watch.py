@@ -27,7 +27,7 @@ from mase_server.system import ALARM, set_alarm
 from mase_server.tracing.execution.guard import TICK, OwnTime, Patience
 from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.constructions import Constructions, get_class_origin
-from mase_server.tracing.recording.calling import iterate_leaf_tensors
+from mase_server.tracing.recording.calling import ModuleCalls, iterate_leaf_tensors, module_calls_routed
 from mase_server.tracing.recording.state import put_in_mode
 
 #: Seconds that a program may run without calling a model.
@@ -115,21 +115,22 @@ class Watch:
     def active(self) -> Iterator[None]:
         """Watch what runs inside; Stop ends the block silently."""
         step = register_optimizer_step_pre_hook(lambda *_: self._stop_if_complete())
-        self._patch_torch()
-        try:
-            self._patience = Patience(self.patience, self.folder, self.excused)
-            with self._set_alarm(min(self.patience, TICK)):
-                yield
-        except TimeUp as stop:
-            self.time_up = stop
-        except Stop:
-            pass
-        finally:
-            self._unpatch_torch()
-            step.remove()
+        with module_calls_routed():
+            self._patch_torch()
+            try:
+                self._patience = Patience(self.patience, self.folder, self.excused)
+                with self._set_alarm(min(self.patience, TICK)):
+                    yield
+            except TimeUp as stop:
+                self.time_up = stop
+            except Stop:
+                pass
+            finally:
+                self._unpatch_torch()
+                step.remove()
 
     def _patch_torch(self) -> None:
-        watch, call, train = self, nn.Module.__call__, nn.Module.train
+        watch, call, train = self, ModuleCalls.current, nn.Module.train
 
         def called(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             return watch._handle_call(call, module, args, kwargs)
@@ -138,7 +139,7 @@ class Watch:
             watch._moded.add(id(module))
             return train(module, mode)
 
-        self._patch_attribute(nn.Module, "__call__", called)
+        self._patch_attribute(ModuleCalls, "current", called)
         self._patch_attribute(nn.Module, "train", trained)
         for kind, forward in self._forwarding.items():
             self._patch_attribute(kind, "forward", self._gate_forward(forward))

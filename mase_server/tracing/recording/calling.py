@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import nn
 from torch._functorch import apis
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
@@ -73,6 +74,8 @@ MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda, torch.Tensor.pin_memory}
 #: Callables that take a device as a plain string among their arguments.
 TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
 DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
+#: The switch of gradients: `no_grad` calls it twice around each weight that a layer draws.
+SWITCH = torch._C._set_grad_enabled
 #: The type of the callables behind attributes such as `Tensor.shape`.
 GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
@@ -81,7 +84,7 @@ def iterate_leaf_tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in nested lists, tuples, dicts and slices of arguments."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for item in value:
             yield from iterate_leaf_tensors(item)
     elif isinstance(value, dict):
@@ -93,9 +96,11 @@ def iterate_leaf_tensors(value: Any) -> Iterator[torch.Tensor]:
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     """Nested arguments with `change` applied to everything that is not a container; containers keep their types."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
     if isinstance(value, torch.Size):
         return value
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         items = [map_leaves(item, change) for item in value]
         if isinstance(value, tuple) and type(value) is not tuple:
             return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
@@ -162,6 +167,37 @@ IN_PLACE_OPERATORS = frozenset(
         "rshift",
     )
 )
+
+
+# Every `module(...)`, while forwards are recorded and programs are watched.
+
+
+class ModuleCalls:
+    """current: the function that each call of a module goes through while `module_calls_routed`."""
+
+    routed = False
+    current: Callable[..., Any] = nn.Module.__call__
+
+
+@contextmanager
+def module_calls_routed() -> Iterator[None]:
+    """Inside, `ModuleCalls.current` decides: to exchange it takes no time, while to exchange `nn.Module.__call__` tells
+    each class of modules."""
+    if ModuleCalls.routed:
+        yield
+        return
+
+    def call(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        return ModuleCalls.current(module, *args, **kwargs)
+
+    original = nn.Module.__call__
+    ModuleCalls.current, ModuleCalls.routed = original, True
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        nn.Module.__call__ = original  # type: ignore[method-assign]
+        ModuleCalls.routed = False
 
 
 # `torch.vmap` in a forward: one node, whose function runs anew in every run of the graph.
@@ -243,14 +279,14 @@ class Held:
 
 def state_of(function: Any, depth: int = 0) -> str:
     """The plain numbers that a function was made with, as text: if they vary, it is not generic."""
-    if isinstance(function, bool | int | float | str | torch.Size):
+    if isinstance(function, (bool, int, float, str, torch.Size)):
         return repr(function)
     if depth > 4:
         return ""
     parts: list[Any] = []
     if isinstance(function, functools.partial):
         parts = [function.func, *function.args, *function.keywords.values()]
-    elif isinstance(function, list | tuple):
+    elif isinstance(function, (list, tuple)):
         parts = list(function)
     else:
         parts = [*_iterate_cell_contents(function), *(getattr(function, "__defaults__", None) or ())]

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
@@ -65,6 +65,12 @@ def intercept_calls(function: types.FunctionType, instead: Callable[..., Any]) -
 
 def _build_trampoline(free: tuple[str, ...], hook: Callable[..., Any]) -> types.CodeType:
     """Code that only calls `hook`, with as many free variables as the code that it replaces."""
+    code = _compile_trampoline(free)
+    return code.replace(co_consts=tuple(hook if value == _PLACE else value for value in code.co_consts))
+
+
+@cache
+def _compile_trampoline(free: tuple[str, ...]) -> types.CodeType:
     makers = "".join(f"    {name} = None\n" for name in free)
     source = f"def outer():\n{makers}    def inner(*args, **kwargs):\n        return {_PLACE!r}(*args, **kwargs)\n"
     source += "".join(f"        {name}\n" for name in free) + "    return inner\n"
@@ -73,7 +79,7 @@ def _build_trampoline(free: tuple[str, ...], hook: Callable[..., Any]) -> types.
         warnings.simplefilter("ignore", SyntaxWarning)
         exec(compile(source, __file__, "exec"), space)
     code: types.CodeType = space["outer"]().__code__
-    return code.replace(co_consts=tuple(hook if value == _PLACE else value for value in code.co_consts))
+    return code
 
 
 def listening_recorder() -> Recorder | None:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.ops.paths import named_modules, named_tensors, plain_attribute_path
+from mase_server.ops.paths import named_modules, paths_by_identity, plain_attribute_path
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.failure import Failure
 from mase_server.tracing.guards import seen_of
@@ -32,14 +32,16 @@ from mase_server.tracing.recording.calling import (
     PRINTS,
     READS,
     Held,
+    ModuleCalls,
     Vmapped,
     autocast_key,
+    module_calls_routed,
     read_version_counter,
     state_of,
     vmap_through,
 )
 from mase_server.tracing.recording.calls import Call, Constant, Constants, Event, Look, Reports, Run, classify, ref
-from mase_server.tracing.recording.positions import capture_stack
+from mase_server.tracing.recording.positions import Stack, capture_stack
 from mase_server.tracing.recording.shadow import MetaMode, Shadows, asking_module
 from mase_server.tracing.recording.sizes import Size, SizeLog, TracedInt, subscript_to_come
 from mase_server.tracing.recording.values import (
@@ -67,7 +69,7 @@ _MASK_SHORTCUTS = (
 #: A module that looks at values only to warn of padding.
 _ONLY_WARNS = "transformers.modeling_utils"
 #: The most frames that a recorder adds between a module's caller and its forward, and around everything.
-_FRAMES, _OUTER_FRAMES = 2, 100
+_FRAMES, _OUTER_FRAMES = 3, 100
 #: Calls that return as many tensors as a dimension has parts -> the position of that argument.
 PARTS = {"unbind": 1, "split": 2}
 #: The original builtin, which is replaced while a forward is recorded.
@@ -117,9 +119,11 @@ class Recorder(MetaMode):
         self._paused = 0
         self._held: Held | None = None
         self._stop: FrameType | None = None
-        self._paths_of_mention = {id(module): path for path, module in named_modules(root)}
+        #: The frame of the innermost module call, and the stack above it, which its calls have in common.
+        self._near: FrameType | None = None
+        self._outer: Stack = ()
+        self._module_paths, self._attributes = paths_by_identity(root)
         self._scope_ids: dict[str, int] = {"": 0}
-        self._attributes = _tensor_attributes(root)
         self._plain_attributes: dict[int, str] | None = None
 
     # Running.
@@ -129,7 +133,7 @@ class Recorder(MetaMode):
 
         Exceptions of the forward pass through; `failure` and the calls so far then show how far it came.
         """
-        self._stop = sys._getframe()
+        self._stop = self._near = sys._getframe()
         started = time.perf_counter()
         args, kwargs = self._symbolic_inputs(args), self._symbolic_inputs(kwargs)
         placeholders = self._placeholders(args, kwargs)
@@ -271,7 +275,7 @@ class Recorder(MetaMode):
         home = asking_module()
         if home == _ONLY_WARNS or (seen is False and home in _MASK_SHORTCUTS):
             return
-        stack = capture_stack(self._stop, 4)
+        stack = self._capture_stack(5)
         arguments = tuple(self._argument(each) for each in args)
         self.looks.append(Look(func.__name__, arguments, seen, len(self.calls), stack))
 
@@ -320,16 +324,19 @@ class Recorder(MetaMode):
 
     def call(self, module: nn.Module, args: Any, kwargs: Kwargs, original: Callable[..., Any]) -> Any:
         """Every `module(...)` while recording: a leaf becomes one node, others are run through."""
-        path = self._paths_of_mention.get(id(module))
+        path = self._module_paths.get(id(module))
         if self._paused or path is None:
             return original(module, *args, **kwargs)
         if module is not self.root and self.is_leaf(module, path) and self._has_its_own(module):
             return self._call_leaf(module, path, args, kwargs, original)
-        before, self.scope = self.scope, self._scope_of(path, module)
+        before = self.scope, self._near, self._outer
+        self.scope = self._scope_of(path, module)
+        if self.positions:
+            self._outer, self._near = self._capture_stack(2), sys._getframe()
         try:
             return original(module, *args, **kwargs)
         finally:
-            self.scope = before
+            self.scope, self._near, self._outer = before
 
     def _has_its_own(self, module: nn.Module) -> bool:
         """Does it have the parameters that the model was given with? `torch.func.functional_call` lends it others."""
@@ -423,9 +430,12 @@ class Recorder(MetaMode):
         depth: int = 4,
         helper: bool = False,
     ) -> int:
-        found = capture_stack(self._stop, depth) if stack is None and self.positions else ()
+        found = self._capture_stack(depth + 1) if stack is None and self.positions else ()
         self.calls.append(Call(kind, target, args, kwargs, value, self.scope, found, helper, autocast_key()))
         return len(self.calls) - 1
+
+    def _capture_stack(self, depth: int) -> Stack:
+        return capture_stack(self._near, depth) + self._outer
 
     def _bind(self, value: Any, index: int, depth: int = 0) -> None:
         """From now on, the tensors in `value` are the result of call `index`."""
@@ -436,7 +446,7 @@ class Recorder(MetaMode):
         if depth > 6:
             return
         access: Any = operator.getitem
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             parts: Iterable[tuple[Any, Any]] = enumerate(value)
         elif isinstance(value, Mapping):
             parts = value.items()
@@ -464,7 +474,7 @@ class Recorder(MetaMode):
         """The call that made a tensor, or the first tensor of a container; -1 if none did."""
         if isinstance(value, torch.Tensor):
             return self._nodes.get(id(value), -1)
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             for item in value:
                 found = self.node_of_value(item)
                 if found >= 0:
@@ -593,7 +603,7 @@ class Recorder(MetaMode):
         return self._plain_attributes.get(id(tensor))
 
     def _output_argument(self, value: Any) -> Any:
-        if value is None or isinstance(value, torch.Tensor | bool | int | float | str):
+        if value is None or isinstance(value, (torch.Tensor, bool, int, float, str)):
             return self._argument(value)
         if type(value) in (tuple, list):
             return type(value)(self._output_argument(item) for item in value)
@@ -606,7 +616,7 @@ class Recorder(MetaMode):
 
 def _get_tensor_state(value: Any) -> Attributes:
     """The attributes of an object that holds tensors in them, such as a key-value cache; {} for everything else."""
-    if isinstance(value, nn.Module | type | torch.Tensor) or callable(value):
+    if isinstance(value, (nn.Module, type, torch.Tensor)) or callable(value):
         return {}
     data = getattr(value, "__dict__", None)
     if not data or type(value).__module__ == "builtins":
@@ -616,7 +626,7 @@ def _get_tensor_state(value: Any) -> Attributes:
 
 def _holds_state(value: Any) -> bool:
     """Does an object hold tensors in its attributes, or a container of such objects, like a cache of layers?"""
-    if isinstance(value, list | tuple | dict):
+    if isinstance(value, (list, tuple, dict)):
         return any(map(_get_tensor_state, value.values() if isinstance(value, dict) else value))
     return bool(_get_tensor_state(value))
 
@@ -629,14 +639,6 @@ def _get_memory_key(tensor: torch.Tensor) -> Any:
     return (*where, tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
-def _tensor_attributes(root: nn.Module) -> dict[int, str]:
-    """id -> path of every parameter and buffer; the first path of shared ones."""
-    found: dict[int, str] = {}
-    for path, tensor in named_tensors(root):
-        found.setdefault(id(tensor), path)
-    return found
-
-
 @contextmanager
 def _intercept_module_calls(recorder: Recorder) -> Iterator[None]:
     """While inside, `module(...)` goes through the recorder.
@@ -644,7 +646,6 @@ def _intercept_module_calls(recorder: Recorder) -> Iterator[None]:
     Its own frames count for Python, so the limit is raised by them: a forward may call as deep as without a
     recorder.
     """
-    original = nn.Module.__call__
     depth = deepest = 0
 
     def intercept(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
@@ -658,15 +659,15 @@ def _intercept_module_calls(recorder: Recorder) -> Iterator[None]:
         finally:
             depth -= 1
 
-    nn.Module.__call__ = intercept  # type: ignore[method-assign]
-    before, builtins.len = builtins.len, recorder.length
-    sys.setrecursionlimit(sys.getrecursionlimit() + _OUTER_FRAMES)
-    try:
-        yield
-    finally:
-        nn.Module.__call__ = original  # type: ignore[method-assign]
-        builtins.len = before
-        sys.setrecursionlimit(sys.getrecursionlimit() - _OUTER_FRAMES - deepest * _FRAMES)
+    with module_calls_routed():
+        original, ModuleCalls.current = ModuleCalls.current, intercept
+        before, builtins.len = builtins.len, recorder.length
+        sys.setrecursionlimit(sys.getrecursionlimit() + _OUTER_FRAMES)
+        try:
+            yield
+        finally:
+            ModuleCalls.current, builtins.len = original, before
+            sys.setrecursionlimit(sys.getrecursionlimit() - _OUTER_FRAMES - deepest * _FRAMES)
 
 
 def _held_tensors(value: Any) -> tuple[torch.Tensor, ...]:

@@ -193,9 +193,9 @@ class RealRecorder(Recorder):
 
 def needs_values(error: BaseException) -> bool:
     """Is this an error that only meta tensors meet?"""
-    if isinstance(error, ValueDependentError | NotImplementedError):
+    if isinstance(error, (ValueDependentError, NotImplementedError)):
         return True
-    return isinstance(error, RuntimeError | ValueError | TypeError) and any(words in str(error) for words in _META_ONLY)
+    return isinstance(error, (RuntimeError, ValueError, TypeError)) and any(words in str(error) for words in _META_ONLY)
 
 
 def worth_a_real_run(model: nn.Module, error: BaseException) -> bool:

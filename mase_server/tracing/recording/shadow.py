@@ -33,6 +33,7 @@ from mase_server.tracing.recording.calling import (
     MOVES,
     PRINTS,
     READS,
+    SWITCH,
     TAKE_DEVICE_TEXT,
     UNDEFINED,
     Values,
@@ -83,7 +84,7 @@ def _key_part(value: Any) -> Any:
         if value.layout is not torch.strided:
             raise TypeError("only strided tensors are described by their strides")
         return (torch.Tensor, value.shape, value.stride(), value.dtype, value.requires_grad)
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return (type(value), *map(_key_part, value))
     # 1, 1.0 and True are equal, but not the same argument.
     return (int if type(value) is TracedInt else type(value), value)
@@ -100,6 +101,9 @@ def is_fresh(out: torch.Tensor, args: Values) -> bool:
 
 
 # Real values of meta tensors, kept by identity.
+
+#: Arguments of these types are the same on every device.
+_NUMBERS = frozenset({int, float, bool, type(None), TracedInt})
 
 #: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
 SHADOW_LIMIT = 1 << 14
@@ -143,7 +147,8 @@ class Shadows:
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Is the value of `tensor` known? It is not made for that."""
-        return id(tensor) in self._later or self.get(tensor) is not None
+        key = id(tensor)
+        return key in self._later or (key in self._real and self.get(tensor) is not None)
 
     def put_later(self, tensor: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """`make` returns the value of `tensor`, once somebody asks for it; gives `tensor` back."""
@@ -278,6 +283,8 @@ class MetaMode(TorchFunctionMode):
         self.shadows.steps += 1
         if type(func) is GETTER:
             return self._get_attribute(func, args, kwargs)
+        if func is SWITCH:
+            return func(*args, **kwargs)
         if func in READS:
             return self._read_values(func, args, kwargs)
         if func in MOVES:
@@ -356,8 +363,8 @@ class MetaMode(TorchFunctionMode):
 
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], self.device, *args[2:])  # the number of a GPU
-        meta_args = tuple(map_leaves(value, change) for value in args)
-        meta_kwargs = {name: map_leaves(value, change) for name, value in kwargs.items()}
+        meta_args = tuple(value if type(value) in _NUMBERS else map_leaves(value, change) for value in args)
+        meta_kwargs = {name: map_leaves(value, change) for name, value in kwargs.items()} if kwargs else {}
         if meta_kwargs.get("device") is not None:
             meta_kwargs["device"] = self.device
         return meta_args, meta_kwargs, known

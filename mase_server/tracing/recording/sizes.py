@@ -121,7 +121,7 @@ _BINDINGS = (ast.Assign, ast.AugAssign, ast.AnnAssign)
 def _targets(node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr) -> Iterator[str | None]:
     """The variables that are bound; None for other targets, such as an attribute."""
     for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-        for part in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+        for part in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
             yield part.id if isinstance(part, ast.Name) else None
 
 

@@ -128,6 +128,9 @@ def _find_attribute_assignment(modules: list[nn.Module], name: str) -> tuple[str
 
 
 _CONTAINERS = (list, dict, set, OrderedDict)
+#: Types that hold no tensor, as most attributes of a module are.
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_TABLES = ("_parameters", "_modules", "_buffers")
 
 
 #: Attribute -> the identity of each tensor in it, and of its memory.
@@ -154,16 +157,6 @@ class _Kept:
         ]
         return cls(attributes, dict(attributes), containers)
 
-    def tensors(self) -> Tensors:
-        """The tensors in each attribute and buffer; parameters are no state."""
-        tables = ("_parameters", "_modules", "_buffers")
-        held = {name: value for name, value in self.attributes.items() if name not in tables}
-        held |= self.attributes["_buffers"]
-        return {
-            name: [(id(tensor), _get_storage_id(tensor)) for tensor in tensors_in(value)]
-            for name, value in held.items()
-        }
-
     def restore(self) -> None:
         now, before = self.attributes, self.before
         if len(now) != len(before) or any(map(is_not, now, before)) or any(map(is_not, now.values(), before.values())):
@@ -176,13 +169,16 @@ class _Kept:
 
 
 def state_of(model: nn.Module) -> Tensors:
-    """The tensors that each attribute of a model holds, without parameters."""
-    return {
-        f"{path}.{name}" if path else name: held
-        for path, module in model.named_modules()
-        for name, held in _Kept.of(module).tensors().items()
-        if held
-    }
+    """The tensors that each attribute and buffer of a model holds, without parameters."""
+    found: Tensors = {}
+    for path, module in model.named_modules():
+        for name, value in (*vars(module).items(), *vars(module)["_buffers"].items()):
+            kind = type(value)
+            if kind in _PLAIN or name in _TABLES or (kind in _CONTAINERS and not value):
+                continue
+            if held := [(id(tensor), _get_storage_id(tensor)) for tensor in tensors_in(value)]:
+                found[f"{path}.{name}" if path else name] = held
+    return found
 
 
 @contextmanager
@@ -200,7 +196,8 @@ def drawing_from(seed: int) -> Iterator[None]:
 def preserve_state(model: nn.Module, shadows: Shadows) -> Iterator[None]:
     """On leaving, restore each module of `model` to its state on entry."""
     kept = [_Kept.of(module) for module in model.modules()]
-    learning = [(tensor, tensor.requires_grad) for tensor in (*model.parameters(), *model.buffers())]
+    tables = [one.before[table] for one in kept for table in ("_parameters", "_buffers")]
+    learning = [(tensor, tensor.requires_grad) for table in tables for tensor in table.values() if tensor is not None]
     shadows.watch()
     try:
         yield

@@ -87,9 +87,9 @@ def holds_tensor(value: Any, depth: int = 0) -> bool:
         return True
     if depth >= MAX_DEPTH:
         return False
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return any(holds_tensor(item, depth + 1) for item in value[:MAX_ITEMS])
-    if isinstance(value, str | int | float | type | None):
+    if isinstance(value, (str, int, float, type, type(None))):
         return False
     fields = fields_of(value)
     return fields is not None and any(holds_tensor(item, depth + 1) for item in islice(fields.values(), MAX_ITEMS))
@@ -103,9 +103,9 @@ def describe_value(value: Any, depth: int = 0) -> Value:
         return NONE
     if depth < MAX_DEPTH:
         # A size by itself is not shown; beside a tensor it is an ordinary tuple.
-        if isinstance(value, list | tuple) and (depth or not isinstance(value, torch.Size)):
+        if isinstance(value, (list, tuple)) and (depth or not isinstance(value, torch.Size)):
             return TupleOf(tuple(describe_value(item, depth + 1) for item in value[:MAX_ITEMS]))
-        fields = None if isinstance(value, str | int | float | type) else fields_of(value)
+        fields = None if isinstance(value, (str, int, float, type)) else fields_of(value)
         if fields is not None:
             items = islice(fields.items(), MAX_ITEMS)
             return DictOf(tuple((str(key), describe_value(item, depth + 1)) for key, item in items))
@@ -116,9 +116,9 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
     """The tensors of a value, as many and in the same order as `tensors_of` its description."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif value is None or depth >= MAX_DEPTH or isinstance(value, str | int | float | type):
+    elif value is None or depth >= MAX_DEPTH or isinstance(value, (str, int, float, type)):
         return
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, (list, tuple)):
         for item in value[:MAX_ITEMS]:
             yield from tensors_in(item, depth + 1)
     elif (fields := fields_of(value)) is not None:
@@ -199,11 +199,11 @@ def _take_apart(value: Any, tensors: list[torch.Tensor], depth: int) -> Any:
         return _Slot(len(tensors) - 1)
     if isinstance(value, TracedInt):
         return value.plain
-    if depth > MAX_REBUILT_DEPTH or isinstance(value, str | int | float | type | None | torch.nn.Module | torch.Size):
+    if depth > MAX_REBUILT_DEPTH or isinstance(value, (str, int, float, type, type(None), torch.nn.Module, torch.Size)):
         return value
     before = len(tensors)
     parts: dict[Any, Any] = {}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         parts = {key: _take_apart(item, tensors, depth + 1) for key, item in enumerate(value)}
     elif isinstance(value, Mapping):
         parts = {key: _take_apart(item, tensors, depth + 1) for key, item in value.items()}
