@@ -204,3 +204,108 @@ def test_parallel_layers_are_whole_in_one_process(tmp_path):
     assert bound(payload)["x"] == [2, 16, 16]
     (problem,) = payload["problems"]
     assert "MASE takes its parallel layers as whole, in one process." in problem["message"]
+
+
+#: Edges from the nodes of the first row to those of the second; node 3 gets no message.
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 0], [1, 0, 2, 0, 2, 2]])
+NODES = torch.tensor([[1.0, 2.0], [3.0, 5.0], [-7.0, 11.0], [13.0, -17.0]])
+#: From and to which node, how often.
+ADJACENT = torch.zeros(4, 4).index_put((EDGES[1], EDGES[0]), torch.tensor(1.0), accumulate=True)
+
+
+def test_messages_of_a_graph_reach_their_nodes():
+    base = stand_in("torch_geometric.nn.MessagePassing")
+    assert stand_in("torch_geometric.nn.conv.MessagePassing") is base
+    assert torch.equal(base().propagate(EDGES, x=NODES), ADJACENT @ NODES)
+    assert torch.equal(base(flow="target_to_source").propagate(EDGES, x=NODES), ADJACENT.T @ NODES)
+    mean = ADJACENT / ADJACENT.sum(1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(base(aggr="mean").propagate(EDGES, x=NODES), mean @ NODES)
+    largest = torch.tensor([[3.0, 11.0], [1.0, 2.0], [13.0, 5.0], [0.0, 0.0]])
+    assert torch.equal(base("max").propagate(EDGES, x=NODES), largest)
+
+    class Weighted(base):
+        def message(self, x_i, x_j, weight, index, size_i):
+            assert (torch.equal(index, EDGES[1]), size_i) == (True, 4)
+            return (x_i - x_j) * weight[:, None]
+
+        def update(self, aggr_out, x):
+            return aggr_out + x
+
+    weight = torch.arange(1.0, 7.0)
+    dense = torch.zeros(4, 4).index_put((EDGES[1], EDGES[0]), weight)
+    wanted = dense.sum(1, keepdim=True) * NODES - dense @ NODES + NODES
+    assert torch.equal(Weighted().propagate(EDGES, x=NODES, weight=weight), wanted)
+    two = base().propagate(EDGES[:, :4], x=(NODES, NODES[:3]), size=None)
+    assert torch.equal(two, (torch.zeros(3, 4).index_put((EDGES[1, :4], EDGES[0, :4]), torch.tensor(1.0))) @ NODES)
+
+
+def test_helpers_of_graphs_count_and_share():
+    where = torch.tensor([0, 0, 2, 2, 2])
+    assert stand_in("torch_geometric.utils.degree")(where, 4).tolist() == [2, 0, 3, 0]
+    values = torch.tensor([[0.0], [1.0], [2.0], [2.0], [5.0]])
+    shares = stand_in("torch_geometric.utils.softmax")(values, where, num_nodes=4)
+    torch.testing.assert_close(shares, torch.cat([values[:2].softmax(0), values[2:].softmax(0)]))
+    assert stand_in("torch_geometric.nn.global_max_pool")(values, where, 3).tolist() == [[1.0], [0.0], [5.0]]
+    assert stand_in("torch_geometric.nn.global_mean_pool")(values, None).tolist() == [[2.0]]
+    edges, weights = stand_in("torch_geometric.utils.add_self_loops")(EDGES, torch.ones(6, 3), 2.0, num_nodes=4)
+    assert (edges.shape, edges[:, 6:].tolist()) == ((2, 10), [[0, 1, 2, 3]] * 2)
+    assert (weights.shape, weights[6:].unique().tolist()) == ((10, 3), [2.0])
+    assert stand_in("torch_scatter.scatter_add")(values.T, where, dim=1).tolist() == [[1.0, 0.0, 9.0]]
+    assert stand_in("torch_geometric.nn.GCNConv") is None, "a layer of its own"
+
+
+GRAPH = """
+import torch
+from torch import nn
+from torch_geometric.nn import MessagePassing, global_mean_pool
+from torch_geometric.utils import add_self_loops, softmax
+
+
+class Attending(MessagePassing):
+    def __init__(self, width, heads=2, aggr="add"):
+        super().__init__(node_dim=0)
+        self.aggr, self.heads, self.width = aggr, heads, width
+        self.into = nn.Linear(width, heads * width)
+        self.score = nn.Parameter(torch.ones(1, heads, 2 * width))
+        self.bonds = nn.Embedding(6, heads * width)
+
+    def forward(self, x, edge_index, edge_attr):
+        edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
+        loops = torch.full((x.size(0),), 4, dtype=edge_attr.dtype)
+        bonds = self.bonds(torch.cat([edge_attr, loops]))
+        x = self.into(x).view(-1, self.heads, self.width)
+        found = self.propagate(edge_index, x=x, edge_attr=bonds)
+        return found
+
+    def message(self, edge_index, x_i, x_j, edge_attr):
+        x_j = x_j + edge_attr.view(-1, self.heads, self.width)
+        weights = (torch.cat([x_i, x_j], dim=-1) * self.score).sum(-1)
+        weights = softmax(weights, edge_index[1])
+        return x_j * weights[..., None]
+
+    def update(self, aggr_out):
+        return aggr_out.mean(dim=1)
+
+
+class Network(nn.Module):
+    def __init__(self, layers=2, width=12, classes=5):
+        super().__init__()
+        self.atoms = nn.Embedding(20, width)
+        self.layers = nn.ModuleList(Attending(width) for _ in range(layers))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x, edge_index, edge_attr, batch):
+        h = self.atoms(x)
+        for layer in self.layers:
+            h = layer(h, edge_index, edge_attr)
+        pooled = global_mean_pool(h, batch)
+        return self.head(pooled)
+"""
+
+
+def test_a_graph_network_whose_package_is_missing_is_shown(tmp_path):
+    payload = traced(tmp_path, {"net.py": GRAPH})
+    assert bound(payload)["found"][1:] == [12]
+    assert bound(payload)["pooled"][1:] == [12]
+    assert [each for each in told(payload) if each[0] != "information"] == [("warning", "missing-package", 4)]
+    assert "MASE computes MessagePassing" in payload["problems"][0]["message"]

@@ -2,10 +2,11 @@
 
 Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
 timm, the vision transformer's layers and some helpers are here; configurations of ml_collections, easydict, yacs and
-munch hold what they are given; fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing
-else is made up: all other names of these packages stay unknown, and the diagnostic at the import says what is computed
-by these replacements. Sources: einops.rocks/api, timm.layers and timm.models.vision_transformer, the docstrings of
-fairscale.nn.model_parallel, and the READMEs of the packages of configurations.
+munch hold what they are given; of PyTorch Geometric, message passing and pools are here, and of torch_scatter the sums;
+fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing else is made up: all other names
+of these packages stay unknown, and the diagnostic at the import says what is computed by these replacements. Sources:
+einops.rocks/api, timm.layers and timm.models.vision_transformer, the docstrings of fairscale.nn.model_parallel, of
+torch_geometric.nn.conv.MessagePassing and of torch_scatter, and the READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
@@ -500,6 +501,134 @@ class ParallelEmbedding(nn.Embedding):
         super().__init__(num_embeddings, embedding_dim, padding_idx)
 
 
+# PyTorch Geometric: sums over the edges of a graph. In torch_scatter their default dimension is another.
+
+
+def scatter(
+    src: torch.Tensor, index: torch.Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"
+) -> torch.Tensor:
+    """Reduce the rows of `src` that have the same index, by sum, mean, max, min or mul."""
+    dim = dim + src.dim() if dim < 0 else dim
+    size = int(index.max()) + 1 if dim_size is None and index.numel() else dim_size or 0
+    places = index if index.dim() == src.dim() else index.view([-1 if each == dim else 1 for each in range(src.dim())])
+    how = {"add": "sum", "max": "amax", "min": "amin", "mul": "prod"}.get(reduce, reduce)
+    empty = src.new_full([*src.shape[:dim], size, *src.shape[dim + 1 :]], float(how == "prod"))
+    return empty.scatter_reduce(dim, places.expand_as(src), src, how, include_self=how == "sum")
+
+
+def _scatter_apart(
+    src: torch.Tensor, index: torch.Tensor, dim: int = -1, out: None = None, dim_size: int | None = None,
+    reduce: str = "sum",
+) -> torch.Tensor:  # fmt: skip
+    if out is not None:
+        raise NotImplementedError("MASE computes no scatter into a given tensor without the package")
+    return scatter(src, index, dim, dim_size, reduce)
+
+
+def softmax(
+    src: torch.Tensor, index: torch.Tensor, ptr: None = None, num_nodes: int | None = None, dim: int = 0
+) -> torch.Tensor:
+    """The softmax among the rows that have the same index."""
+    size = int(index.max()) + 1 if num_nodes is None else num_nodes
+    raised = (src - scatter(src.detach(), index, dim, size, "max").index_select(dim, index)).exp()
+    return raised / (scatter(raised, index, dim, size).index_select(dim, index) + 1e-16)
+
+
+def degree(index: torch.Tensor, num_nodes: int | None = None, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """How often each node stands in an index."""
+    return scatter(torch.ones(index.shape[0], dtype=dtype), index, 0, num_nodes)
+
+
+def add_self_loops(
+    edge_index: torch.Tensor, edge_attr: torch.Tensor | None = None, fill_value: Any = None, num_nodes: Any = None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The edges, and one from each node to itself."""
+    nodes = max(num_nodes) if isinstance(num_nodes, tuple) else num_nodes or int(edge_index.max()) + 1
+    if edge_attr is not None:
+        if isinstance(fill_value, str):
+            raise NotImplementedError("MASE computes no attributes of loops from other edges without the package")
+        loops = edge_attr.new_full((nodes, *edge_attr.shape[1:]), 1.0 if fill_value is None else fill_value)
+        edge_attr = torch.cat([edge_attr, loops])
+    return torch.cat([edge_index, torch.arange(nodes).expand(2, -1)], dim=1), edge_attr
+
+
+def _pool(reduce: str) -> Callable[..., torch.Tensor]:
+    def pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None = None) -> torch.Tensor:
+        """Reduce the nodes of each graph to one row."""
+        index = torch.zeros(x.shape[0], dtype=torch.long) if batch is None else batch
+        return scatter(x, index, 0, (size or 1) if batch is None else size, reduce)
+
+    return pool
+
+
+class MessagePassing(nn.Module):
+    """Computes a message for each edge of a graph, and reduces those that reach the same node."""
+
+    def __init__(
+        self, aggr: str | None = "sum", *, flow: str = "source_to_target", node_dim: int = -2, **options: Any
+    ) -> None:
+        super().__init__()
+        self.aggr, self.flow, self.node_dim = aggr, flow, node_dim
+
+    def propagate(self, edge_index: torch.Tensor, size: Sequence[int] | None = None, **given: Any) -> Any:
+        """Give `message`, `aggregate` and `update` what their parameters ask for."""
+        known = self._collect(edge_index, size, given)
+        messages = _call_with(self.message, known)
+        return _call_with(self.update, known, _call_with(self.aggregate, known, messages))
+
+    def edge_updater(self, edge_index: torch.Tensor, size: Sequence[int] | None = None, **given: Any) -> Any:
+        """Give `edge_update` what its parameters ask for."""
+        return _call_with(self.edge_update, self._collect(edge_index, size, given))
+
+    def _collect(self, edge_index: torch.Tensor, size: Sequence[int] | None, given: Kwargs) -> Kwargs:
+        """By name: what was given, its rows at the two ends of each edge (`_i`, `_j`), and the edges themselves."""
+        ends = {"_i": 1, "_j": 0} if self.flow == "source_to_target" else {"_i": 0, "_j": 1}
+        sizes = [None, None] if size is None else list(size)
+        known = dict(given)
+        for name, value in given.items():
+            pair = value if isinstance(value, tuple | list) else (value, value)
+            for end, row in ends.items():
+                if len(pair) == 2 and isinstance(pair[row], torch.Tensor) and pair[row].dim() >= -self.node_dim:
+                    rows = pair[row].shape[self.node_dim]
+                    sizes = [sizes[0] or rows, sizes[1] or rows] if value is not pair else sizes
+                    sizes[row] = sizes[row] or rows
+                    known[name + end] = functools.partial(pair[row].index_select, self.node_dim, edge_index[row])
+        target = sizes[ends["_i"]]
+        known |= {f"edge_index{end}": edge_index[row] for end, row in ends.items()}
+        known |= {f"size{end}": sizes[row] for end, row in ends.items()}
+        return known | {
+            "edge_index": edge_index, "index": edge_index[ends["_i"]], "ptr": None, "size": sizes, "dim_size": target,
+        }  # fmt: skip
+
+    def message(self, x_j: torch.Tensor) -> torch.Tensor:
+        """The message of each edge: what its source has."""
+        return x_j
+
+    def edge_update(self) -> torch.Tensor:
+        """What `edge_updater` returns, defined by the class."""
+        raise NotImplementedError
+
+    def aggregate(
+        self, inputs: torch.Tensor, index: torch.Tensor, ptr: Any = None, dim_size: int | None = None
+    ) -> torch.Tensor:
+        """Reduce the messages to each node."""
+        if not isinstance(self.aggr, str):
+            raise NotImplementedError(f"MASE cannot aggregate by {self.aggr} without the package")
+        return scatter(inputs, index, self.node_dim, dim_size, self.aggr)
+
+    def update(self, inputs: torch.Tensor) -> torch.Tensor:
+        """What each node gets: the reduced messages."""
+        return inputs
+
+
+def _call_with(function: Callable[..., Any], known: Kwargs, *first: Any) -> Any:
+    """Call a function with the values that its parameters name. Rows are chosen only where they are asked for."""
+    names = list(inspect.signature(function).parameters.values())[len(first) :]
+    chosen = {each.name: known[each.name] for each in names if each.name in known}
+    made = {name: value() if isinstance(value, functools.partial) else value for name, value in chosen.items()}
+    return function(*first, **made)
+
+
 def _give_always(value: Any) -> Callable[..., Any]:
     return lambda *args, **kwargs: value
 
@@ -572,6 +701,12 @@ _FAIRSCALE = {
     "model_parallel_is_initialized": _give_always(True),
     "initialize_model_parallel": _give_always(None),
 }
+_GEOMETRIC = {each.__name__: each for each in (MessagePassing, scatter, softmax, degree, add_self_loops)} | {
+    f"global_{name}_pool": _pool(name) for name in ("add", "mean", "max")
+}
+_SCATTER = {"scatter": _scatter_apart} | {
+    f"scatter_{name}": functools.partial(_scatter_apart, reduce=name) for name in ("sum", "add", "mean", "mul")
+}
 #: Packages -> names in them, wherever they are defined inside -> the replacement; of a module, its own names only.
 _KNOWN: dict[str, Mapping[str, Any]] = {
     **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
@@ -581,6 +716,8 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
     **dict.fromkeys(("timm.layers", "timm.models.layers"), _TIMM | _LAYERS),
     "timm.models.vision_transformer": _TIMM | _LAYERS | {"Attention": Attention, "Block": Block},
     "fairscale": _FAIRSCALE,
+    "torch_geometric": _GEOMETRIC,
+    "torch_scatter": _SCATTER,
     "ml_collections": {"ConfigDict": Configuration, "FrozenConfigDict": Configuration},
     "easydict": {"EasyDict": Configuration},
     "yacs": {"CfgNode": Configuration},
@@ -595,6 +732,8 @@ _SAID = {
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
+    "torch_geometric": "MASE computes MessagePassing, its pools and its sums as its documentation defines them.",
+    "torch_scatter": "MASE computes its sums and means as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",
     **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
     "typeguard": "MASE takes its checks as passed.",
