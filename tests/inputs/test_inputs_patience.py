@@ -95,7 +95,7 @@ if __name__ == "__main__":
 """
 
 
-def saved(folder, text, monkeypatch, fit=None):
+def saved(folder, text, monkeypatch, fit=None, seconds=1.5):
     """A trace of a text: the seconds that its runs were given, and the payload."""
     given = []
 
@@ -107,7 +107,7 @@ def saved(folder, text, monkeypatch, fit=None):
     (folder / "net.py").write_text(text)
     (folder / "scratch").mkdir(exist_ok=True)
     path, sent = folder / "net.py", []
-    options = {"scratch": str(folder / "scratch"), "fit": fit, "seconds": 1.5}
+    options = {"scratch": str(folder / "scratch"), "fit": fit, "seconds": seconds}
     trace(TraceRequest(str(path), str(folder), "", 1, **options), sent.append)
     return given, next(message["payload"] for message in reversed(sent) if "payload" in message)
 
@@ -130,3 +130,36 @@ def test_what_never_ends_in_a_constructor_is_not_remembered(tmp_path, monkeypatc
     _, payload = saved(tmp_path, text, monkeypatch)
     given, payload = saved(tmp_path, LOOP.format(width=4, condition="False"), monkeypatch, payload["fit"])
     assert (given, payload["models"][0]["inputs_from"]) == ([1.0], "main")
+
+
+SLOW = """
+import math
+
+sizes = {"tokens": 7}
+table = [math.sin(number) for _ in range(10**9) for number in range(10**9)]
+largest = max(table)
+width = 5
+"""
+AFTER_IT = """
+from torch import nn
+
+from tables_p import largest, sizes, width
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(sizes["tokens"], width), nn.Linear(width, 3)
+
+    def forward(self, tokens):
+        return self.layer(self.table(tokens))
+"""
+
+
+def test_an_imported_file_that_computes_for_long_hides_no_model(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "tables_p.py").write_text(SLOW)
+    _, payload = saved(tmp_path, AFTER_IT, monkeypatch, seconds=9)
+    assert [model["name"] for model in payload["models"]] == ["Net"]
+    problem = payload["problems"][0]
+    assert (problem["code"], problem["severity"], problem["line"]) == ("time-limit", "warning", 4)
+    assert problem["message"].startswith("Line 5 of tables_p.py was ended after ")

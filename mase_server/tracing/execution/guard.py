@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -295,6 +295,8 @@ TICK = 0.5
 _ASLEEP = 0.05
 #: The share of its usual time that an unchanged program gets if it used up all of it last time.
 AGAIN = 0.05
+#: The share of a program's time that the statements of a file that it imports may take, until one of them is ended.
+IMPORT_SHARE = 0.2
 
 
 def program_of(tree: ast.Module) -> str:
@@ -319,12 +321,22 @@ class OwnTime:
         return own, passed
 
 
-class Patience:
-    """Counts a program's own seconds, tick by tick. excused: is called with seconds that do not count."""
+class SlowImportError(TimeoutError):
+    """A statement at the top of an imported file takes too much of the program's time."""
 
-    def __init__(self, seconds: float, folder: str, excused: Callable[[float], None]) -> None:
-        self._left, self._folder, self._excused = seconds, folder, excused
+
+class Patience:
+    """Counts a program's own seconds, tick by tick. excused: is called with seconds that do not count.
+
+    path: the program; the top level of every other file of the workspace is an import.
+    """
+
+    def __init__(self, seconds: float, folder: str, excused: Callable[[float], None], path: str = "") -> None:
+        self._left, self._folder, self._excused, self._path = seconds, folder, excused, path
         self._time = OwnTime()
+        #: The code of the imported file whose top level runs, the seconds that it took so far, and those that it may.
+        self._imported: CodeType | None = None
+        self._spent, self._most = 0.0, seconds * IMPORT_SHARE
 
     def is_over(self, frame: FrameType | None) -> bool:
         """Has the program used up its seconds, now that it is at `frame`?"""
@@ -332,9 +344,26 @@ class Patience:
         if self.imports_library(frame):
             own = 0.0
         self._left -= own
+        imported = self._find_imported(frame)
+        self._spent = self._spent + own if imported is self._imported else own
+        self._imported = imported
         if passed - own > TICK / 10:
             self._excused(passed - own)
         return self._left <= 0
+
+    def end_slow_import(self) -> None:
+        """SlowImportError if the imported file that ran at the last tick has used its share."""
+        if self._imported is not None and self._spent > self._most:
+            raise SlowImportError(f"was ended after {self._spent:.2g} s")
+
+    def _find_imported(self, frame: FrameType | None) -> CodeType | None:
+        """The innermost file of the workspace whose top level runs, unless it is the program itself."""
+        while frame is not None:
+            code = frame.f_code
+            if code.co_name == "<module>" and owns(self._folder, code.co_filename):
+                return None if code.co_filename == self._path else code
+            frame = frame.f_back
+        return None
 
     def imports_library(self, frame: FrameType | None) -> bool:
         """Is the innermost code of the workspace waiting for an import of something else?"""

@@ -518,7 +518,7 @@ def run_main(
     in_cells = is_notebook(path)
     watch = Watch(
         on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None,
-        late=late, count=lambda: shadows.steps,
+        late=late, count=lambda: shadows.steps, path=path,
     )  # fmt: skip
     cuts = Cuts(Stop, watch.goes_on) if in_cells else None
     error: BaseException | None = None

@@ -72,7 +72,7 @@ class Watch:
     optimizer step; `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after
     `patience` of those without any call; and at a first call once `late()`. count: the torch calls so far. excused:
     is called with seconds that are not its own. quiet: given for a notebook, where only the statement that trains
-    or takes `budget` seconds ends. It surrounds a second call of a model, which ends nothing.
+    or takes `budget` seconds ends. It surrounds a second call of a model, which ends nothing. path: the program.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Watch:
         quiet: Callable[[], AbstractContextManager[None]] | None = None,
         late: Callable[[], bool] = lambda: False,
         count: Callable[[], int] = lambda: 0,
+        path: str = "",
     ) -> None:
         self.late, self.count = late, count
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
@@ -94,7 +95,7 @@ class Watch:
         self.quiet = quiet
         #: Seconds that ended statements may still take.
         self._left = LONGEST
-        self._patience = Patience(patience, folder, excused)
+        self._path, self._patience = path, Patience(patience, folder, excused, path)
         #: The remaining `budget`, and the clock that measures its use.
         self._spare, self._spent = budget, OwnTime()
         #: The count of torch calls at which the program ends: unlike seconds, it is the same in every run.
@@ -118,7 +119,7 @@ class Watch:
         with module_calls_routed():
             self._patch_torch()
             try:
-                self._patience = Patience(self.patience, self.folder, self.excused)
+                self._patience = Patience(self.patience, self.folder, self.excused, self._path)
                 with self._set_alarm(min(self.patience, TICK)):
                     yield
             except TimeUp as stop:
@@ -287,6 +288,7 @@ class Watch:
             return
         if self._patience.is_over(frame):
             raise TimeUp
+        self._patience.end_slow_import()
 
 
 def _is_being_made(model: nn.Module) -> bool:

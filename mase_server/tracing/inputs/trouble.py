@@ -6,6 +6,7 @@ import ast
 import traceback
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from torch import nn
 
@@ -14,7 +15,7 @@ from mase_server.protocol.records import Edit, Fix, SourcePlace
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis.failure import Complaint
 from mase_server.tracing.diagnosis.problems import Context, explain_error
-from mase_server.tracing.execution.guard import RefusedError
+from mase_server.tracing.execution.guard import RefusedError, SlowImportError
 from mase_server.tracing.execution.watch import TimeUp
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
 from mase_server.tracing.inputs.comments import BadComment, Wish
@@ -75,6 +76,13 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         step = "The cells below are traced without it" if in_cell else f"If no model needs it, put it {_UNDER_MAIN}"
         text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
         return replace(explain_error(error, None, context, Complaint("refused", text)), severity="warning")
+    if isinstance(error, SlowImportError):
+        at = [each for each in traceback.extract_tb(error.__traceback__) if each.name == "<module>"][-1]
+        text = (
+            f"Line {at.lineno} of {Path(at.filename).name} {error}, so the names that it makes are unknown. Code that "
+            "does not need them is still analysed."
+        )
+        return replace(explain_error(error, None, context, Complaint("time-limit", text)), severity="warning")
     problem = explain_error(error, None, context)
     problem = replace(problem, message=" ".join([problem.message, *getattr(error, "__notes__", ())]))
     # A notebook's kernel may hold names that a run from the top does not define.
