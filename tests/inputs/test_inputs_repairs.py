@@ -376,3 +376,31 @@ def test_reading_an_error_calls_nothing_of_the_person_again():
 
     propose_arguments(raised_by(Counting, width=5))
     assert calls == [5]
+
+
+def test_a_residual_that_does_not_fit_makes_the_channels_agree(workspace):
+    init = """
+        def __init__(self, in_channels, hidden_channels, out_channels, kernel_size, dilation_rate):
+            super().__init__()
+            self.layers = nn.ModuleList()
+            for index in range(3):
+                dilation = dilation_rate**index
+                padding = (kernel_size - 1) * dilation // 2
+                width = hidden_channels if index else in_channels
+                self.layers.append(nn.Conv1d(width, hidden_channels, kernel_size, dilation=dilation, padding=padding))
+            self.proj = nn.Conv1d(hidden_channels, out_channels, 1)
+    """
+    forward = """
+            kept = x
+            for layer in self.layers:
+                x = layer(x * x_mask).relu()
+            x = kept + self.proj(x)
+            return x * x_mask
+    """
+    text = file_of(init, textwrap.dedent(forward).strip().replace("\n", "\n        ")).replace(
+        "self, x)", "self, x, x_mask)"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["in_channels"] == found.arguments["out_channels"]
+    assert runs_in_eager(found).dim() == 3

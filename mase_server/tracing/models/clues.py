@@ -88,7 +88,7 @@ def clue_of(
     own = {**defaults_of(kind), **given}
     inside = {name: entry for name, entry in list_entries(own).items() if name not in own}
     arguments = {**own, **{name: value for name, (_, value) in inside.items()}}
-    text = f"{type(error).__name__}: {error}"
+    text = _BROADCAST.sub(_word_as_kernels, f"{type(error).__name__}: {error}")
     steps = tuple(_iterate_failed_statements(error.__traceback__))
     culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
     places = {name: path for name, (path, _) in inside.items()}
@@ -200,3 +200,18 @@ def _of_words(words: list[str], arguments: Mapping[str, Any]) -> Iterator[str]:
     yield from (word for word in words if word in arguments)
     stems = {word.lower().rstrip("s") for word in words if len(word) > 3}
     yield from (name for name in arguments if name.lower().rstrip("s") in stems)
+
+
+#: Two sizes that do not agree, as operations on meta say it.
+_BROADCAST = re.compile(
+    r"Attempting to broadcast a dimension of length (\d+) at (-\d+)!.*broadcastable to \[([\d, ]+)\]"
+)
+
+
+def _word_as_kernels(match: re.Match[str]) -> str:
+    """The same error in the words of the operations that compute."""
+    dim, sizes = int(match[2]), match[3].split(", ")
+    return (
+        f"The size of tensor a ({sizes[dim]}) must match the size of tensor b ({match[1]}) "
+        f"at non-singleton dimension {len(sizes) + dim}"
+    )

@@ -33,6 +33,8 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"head_?dim|dim_?head", 16),
     (r"depth|(num|n)_?(\w+_)?(layers?|blocks?|stages?|levels?|hierarchies|scales?)|^layers?$|^blocks?$|repeat", 2),
     (r"mlp_?ratio|expansion|ratio|mult(iplier)?$", 4),
+    (r"dilat", 1),
+    (r"sampl(e|ing)_?rate$|^sr$", 16000),
     (r"dropout|drop(_|$)|^p$|_p$|drop_?path|^eps(ilon)?$|alpha|beta|slope|temperature|momentum|rate$", 0.1),
     (r"mlp_?dim|intermediate|ffn?(_|$)|feed_?forward|dim_?ff|hidden_?features", 128),
     (r"(latent|z|noise|code)_?(dim|size)?$|^nz$|bottleneck", 16),
@@ -41,7 +43,7 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"n_?experts|num_?experts|experts", 4),
     (r"top_?k|^k$|stride|^s$", 2),
     (r"kernel(_?size)?|^ks$", 3),
-    (r"padding|^pad$|groups?|dilation", 1),
+    (r"padding|^pad$|groups?", 1),
     (r"in(put)?_?(features|dim|size|ch)|n_?(features|inputs)|feature_?(dim|size)|^in_|nfeat", 32),
     (r"dim|hidden|embed|d_?model|features|width|size|units|^d$|^h$|channels|nhid|ninp", 64),
 )
