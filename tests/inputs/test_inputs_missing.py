@@ -706,3 +706,16 @@ def test_a_missing_package_that_the_package_around_needs_is_told_once_and_the_fi
     (problem,) = payload["problems"]
     assert (Path(problem["file"]).name, problem["line"], problem["code"]) == ("net.py", 1, "missing-package")
     assert bound(payload)["h"] == [2, 5]
+
+
+def test_a_part_of_a_package_that_breaks_is_missing(tmp_path, monkeypatch):
+    """As a torchvision of another build than torch's: a RuntimeError at each import of the package or of a part."""
+    installed = tmp_path / "installed" / "broken_vision_p"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')\n")
+    (installed / "models.py").write_text("")
+    monkeypatch.syspath_prepend(str(installed.parent))
+    text = f"{HEAD}import broken_vision_p.models as models\n{BODY}\n\ndef resnet():\n    return models.resnet18()\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+    assert "operator nms does not exist" in payload["problems"][0]["message"]

@@ -192,7 +192,7 @@ class MissingImports:
                 vars(found)["__all__"] = _list_unexplained_names(frame)
             return found
         top, _, rest = name.partition(".")
-        if missing == top:
+        if missing == top or top not in sys.modules:  # a package that breaks while it is imported leaves nothing
             return Placeholder(absent, top)
         inner = rest.partition(".")[0]
         return _graft_name(sys.modules[top], inner, Placeholder(absent, f"{top}.{inner}"))
