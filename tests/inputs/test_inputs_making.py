@@ -296,3 +296,72 @@ def test_a_part_that_lacks_an_attribute_becomes_one_that_has_it(package):
 def test_the_stand_in_takes_an_image_and_gives_features():
     with torch.no_grad():
         assert STAND_IN.make()(torch.zeros(2, 3, 32, 32)).shape == (2, 64)
+
+
+DOWNLOADING = """
+import hashlib
+import os
+import urllib.request
+
+import torch
+from torch import nn
+
+
+def fetch(url, path):
+    with urllib.request.urlopen(url) as page, open(path, "wb") as file:
+        file.write(page.read())
+
+
+def find_weights(name, root="weights"):
+    path = os.path.join(root, f"{name}.pth")
+    if not os.path.exists(path):
+        fetch(f"http://example.invalid/{name}.pth", path)
+        with open(path, "rb") as file:
+            assert hashlib.md5(file.read()).hexdigest() == "0123"
+    return path
+
+
+class Distance(nn.Module):
+    def __init__(self, dropout=True):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 8, 3)
+        self.load_from_pretrained()
+        self.head = nn.Conv2d(8, 1, 1)
+
+    def load_from_pretrained(self, name="distance"):
+        self.load_state_dict(torch.load(find_weights(name)), strict=False)
+        print("loaded")
+
+    def forward(self, image):
+        return self.head(self.layer(image))
+
+
+class Tokenizer(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.encode, self.distance = nn.Conv2d(3, width, 1), Distance().eval()
+        self.decode = nn.Conv2d(width, 3, 1)
+
+    def forward(self, image):
+        return self.distance(self.decode(self.encode(image)))
+
+
+class Built(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.load_layers()
+
+    def load_layers(self):
+        self.layer = nn.Linear(len(find_weights("built")), 3)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def test_a_model_is_made_without_the_weights_that_it_downloads_itself(workspace):
+    items = looked_at(workspace, DOWNLOADING)
+    found = {each.name: each for each in items if isinstance(each, Found)}
+    assert set(found) == {"Tokenizer"}, "Distance is part of it, and Built gets a layer by loading"
+    for each in found.values():
+        assert each.model(torch.ones(1, 3, 9, 9, device="meta")).shape == (1, 1, 7, 7)

@@ -73,6 +73,16 @@ class RefusedError(PermissionError):
     """A program tried something that is not allowed while its models are traced."""
 
 
+def find_refusal(error: BaseException) -> RefusedError | None:
+    """The refusal behind an error, even if a library replaced it by an error of its own."""
+    while not isinstance(error, RefusedError):
+        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
+        if not isinstance(inner, BaseException):
+            return None
+        error = inner
+    return error
+
+
 class _State:
     """The state of the audit hook, which can never be removed."""
 

@@ -5,13 +5,17 @@ Models have the same shapes without the weights, so the program continues withou
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import tempfile
+import textwrap
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,7 +28,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from mase_server.reading import is_folder
-from mase_server.tracing.execution.guard import RefusedError, Replaced, change_environment
+from mase_server.tracing.execution.guard import RefusedError, Replaced, change_environment, find_refusal
 from mase_server.tracing.importing.lookups import note_read
 from mase_server.tracing.inputs.spec import outside_modes
 
@@ -66,6 +70,48 @@ def loaded_where_present() -> Iterator[None]:
         _patch_safetensors(),
     ):
         yield
+
+
+#: Names of functions that only give values to weights.
+_LOADING = re.compile(r"load|pretrain|weight|checkpoint|ckpt|download")
+
+
+def skip_failed_download(error: BaseException) -> bool:
+    """After a refused download: turn the function of the person's that only wanted weights from it into one that does
+    nothing. Return whether there was one.
+
+    It is the outermost function that is called for nothing else: as a statement, without a result, and without setting
+    an attribute of its object.
+    """
+    refused = find_refusal(error)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for caller, called in zip(frames, frames[1:], strict=False) if refused and "network" in str(refused) else ():
+        name = called.f_code.co_name
+        first = caller.f_locals.get(next(iter(caller.f_code.co_varnames), ""))
+        owner = type(first) if isinstance(first, nn.Module) and hasattr(type(first), name) else caller.f_globals
+        held = getattr(owner, name, None) if isinstance(owner, type) else owner.get(name)
+        if not _LOADING.search(name) or getattr(held, "__code__", None) is not called.f_code or not _only_loads(held):
+            continue
+        if isinstance(owner, type):
+            setattr(owner, name, _do_nothing)
+        else:
+            owner[name] = _do_nothing
+        return True
+    return False
+
+
+def _only_loads(function: Any) -> bool:
+    """Does a function neither return a value nor set an attribute?"""
+    try:
+        nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
+    except (OSError, SyntaxError, TypeError):
+        return False
+    returns = any(isinstance(node, ast.Return | ast.Yield) and node.value is not None for node in nodes)
+    return not returns and not any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in nodes)
+
+
+def _do_nothing(*args: Any, **kwargs: Any) -> None:
+    pass
 
 
 def _iterate_loaded_pairs(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

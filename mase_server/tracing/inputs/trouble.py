@@ -15,7 +15,7 @@ from mase_server.protocol.records import Edit, Fix, SourcePlace
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis.failure import Complaint
 from mase_server.tracing.diagnosis.problems import Context, explain_error
-from mase_server.tracing.execution.guard import RefusedError, SlowImportError
+from mase_server.tracing.execution.guard import SlowImportError, find_refusal
 from mase_server.tracing.execution.watch import TimeUp
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
 from mase_server.tracing.inputs.comments import BadComment, Wish
@@ -88,16 +88,6 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
     # A notebook's kernel may hold names that a run from the top does not define.
     doubtful = isinstance(error, SystemExit) or (in_cell and problem.code in ("import-error", "missing-package"))
     return replace(problem, severity="warning") if doubtful else problem
-
-
-def find_refusal(error: BaseException) -> RefusedError | None:
-    """The refusal behind an error, even if a library replaced it by an error of its own."""
-    while not isinstance(error, RefusedError):
-        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            return None
-        error = inner
-    return error
 
 
 def find_lack(error: BaseException) -> MissingPackageError | None:

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.execution.substitutes import skip_failed_download
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
 from mase_server.tracing.models.configs import LackingError
@@ -170,7 +171,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
-        return find_placeholder_error(error)
+        return _try_plan(kind, plan, around) if skip_failed_download(error) else find_placeholder_error(error)
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
