@@ -106,6 +106,11 @@ class _Walk(ast.NodeVisitor):
             self.visit(statement)
         self.functions.pop()
         del self.path[-2:]
+        # Where decorators are left out because they fail, the function begins at a later line.
+        for line in {node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))} - {first}:
+            for found in (self.parameters, self.returns):
+                if (first, name) in found:
+                    found.setdefault((line, name), found[first, name])
 
     def returned(self, value: ast.expr) -> None:
         assert value.end_lineno is not None
