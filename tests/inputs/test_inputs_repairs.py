@@ -52,6 +52,14 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Conv2d(3, sum(size for name, size in shapes.items() if name), 3)
     """,
+    "a list in a pair": """
+        def __init__(self, feature_dims, emb_dim):
+            super().__init__()
+            self.count = len(feature_dims[0])
+            self.rest = feature_dims[1] + emb_dim
+            self.tables = nn.ModuleList(nn.Embedding(size, emb_dim) for size in feature_dims[0])
+            self.layer = nn.Conv2d(3, self.rest, 1)
+    """,
     "a list that others are added to": """
         def __init__(self, hidden):
             super().__init__()

@@ -10,6 +10,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import sys
@@ -85,7 +86,7 @@ def skip_failed_download(error: BaseException) -> bool:
     """
     refused = find_refusal(error)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for caller, called in zip(frames, frames[1:], strict=False) if refused and "network" in str(refused) else ():
+    for caller, called in itertools.pairwise(frames) if refused and "network" in str(refused) else ():
         name = called.f_code.co_name
         first = caller.f_locals.get(next(iter(caller.f_code.co_varnames), ""))
         owner = type(first) if isinstance(first, nn.Module) and hasattr(type(first), name) else caller.f_globals

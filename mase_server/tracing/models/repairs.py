@@ -234,6 +234,18 @@ def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
         yield {name: kind(_list_of(name, clue.arguments[name], length))}
 
 
+def _propose_nested(clue: Clue, match: re.Match[str]) -> Changes:
+    """A list inside of a list, where the failing statement takes a member of one: `len(feature_dims[0])`."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Subscript(value=held, slice=ast.Constant(value=int(at))):
+                name = ast.unparse(held).removeprefix("self.")
+                value = clue.arguments.get(name)
+                if isinstance(value, list | tuple) and 0 <= at < len(value) and _is_whole(value[at]):
+                    yield {name: (*value[:at], [value[at]] * 2, *value[at + 1 :])}
+
+
 def _guess_lengths(clue: Clue) -> list[int]:
     told = re.search(r"(?:tuples?|lists?|length|sequence)\D{0,12}?\b(\d+|one|two|three|four|five)\b", clue.text)
     if told:
@@ -502,6 +514,7 @@ ROWS: tuple[Row, ...] = (
     (r"num_channels \((\d+)\) must be divisible by num_groups \((\d+)\)", _propose_groups),
     (r"^AssertionError|^ValueError|divisible", _propose_divisible),
     (r"^AssertionError|^ValueError", _propose_equal),
+    (r"type 'int' has no len|'int' object is not (iterable|subscriptable)", _propose_nested),
     (
         r"can only concatenate list"
         r"|object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
