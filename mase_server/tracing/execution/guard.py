@@ -346,24 +346,26 @@ class Patience:
         self._time = OwnTime()
         #: The code of the imported file whose top level runs, the seconds that it took so far, and those that it may.
         self._imported: CodeType | None = None
-        self._spent, self._most = 0.0, seconds * IMPORT_SHARE
+        self._spent, self._most, self._is_slow = 0.0, seconds * IMPORT_SHARE, False
 
     def is_over(self, frame: FrameType | None) -> bool:
         """Has the program used up its seconds, now that it is at `frame`?"""
         own, passed = self._time.passed()
-        if self.imports_library(frame):
+        if importing := self.imports_library(frame):
             own = 0.0
         self._left -= own
         imported = self._find_imported(frame)
         self._spent = self._spent + own if imported is self._imported else own
         self._imported = imported
+        self._is_slow = imported is not None and self._spent > self._most and not importing
         if passed - own > TICK / 10:
             self._excused(passed - own)
         return self._left <= 0
 
     def end_slow_import(self) -> None:
-        """SlowImportError if the imported file that ran at the last tick has used its share."""
-        if self._imported is not None and self._spent > self._most:
+        """SlowImportError if the imported file that ran at the last tick has used its share, and no library's import
+        would be broken."""
+        if self._is_slow:
             raise SlowImportError(f"was ended after {self._spent:.2g} s")
 
     def _find_imported(self, frame: FrameType | None) -> CodeType | None:
