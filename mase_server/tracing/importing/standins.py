@@ -583,7 +583,7 @@ class MessagePassing(nn.Module):
     def _collect(self, edge_index: torch.Tensor, size: Sequence[int] | None, given: Kwargs) -> Kwargs:
         """By name: what was given, its rows at the two ends of each edge (`_i`, `_j`), and the edges themselves."""
         ends = {"_i": 1, "_j": 0} if self.flow == "source_to_target" else {"_i": 0, "_j": 1}
-        sizes = [None, None] if size is None else list(size)
+        sizes: list[Any] = [None, None] if size is None else list(size)
         known = dict(given)
         for name, value in given.items():
             pair = value if isinstance(value, tuple | list) else (value, value)
