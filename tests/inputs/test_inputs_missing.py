@@ -719,3 +719,10 @@ def test_a_part_of_a_package_that_breaks_is_missing(tmp_path, monkeypatch):
     payload = traced(tmp_path, {"net.py": text})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
     assert "operator nms does not exist" in payload["problems"][0]["message"]
+
+
+def test_a_file_that_bears_the_name_of_the_package_that_it_imports_is_not_that_package(tmp_path):
+    helper = "from settings_p import initialize\n\n\ndef start():\n    return initialize()\n"
+    text = f"{HEAD}from helpers.settings_p import start\n{BODY}"
+    payload = traced(tmp_path, {"net.py": text, "helpers/settings_p.py": helper})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])

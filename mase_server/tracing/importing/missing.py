@@ -324,6 +324,8 @@ class Homes:
                 recording.note_modules(home, parts[:1])
         homes = [home for home, inside in self._folders.items() if parts[0] in inside and home not in sys.path]
         homes = [home for home in homes if _has_module(home, parts) and self._is_meant(home, parts[0], wanted_by)]
+        # `from hydra import initialize` in a `hydra.py` means no other file of the workspace, and surely not itself.
+        homes = [home for home in homes if not _is_within(wanted_by, home, parts[0])]
         if not homes:
             return False
         home = max(homes, key=lambda home: (len(os.path.commonpath([home, wanted_by])), -len(home)))
@@ -437,6 +439,11 @@ def _iterate_folders(top: str) -> Iterator[tuple[str, frozenset[str]]]:
         inner = sorted(name for name, folder in found.items() if folder)
         yield here, frozenset([*inner, *(name[:-3] for name in found if name.endswith(".py"))])
         waiting += [str(Path(here, name)) for name in inner if name not in SKIPPED and not name.startswith(".")]
+
+
+def _is_within(path: str, home: str, top: str) -> bool:
+    """Is a file the module `top` of a folder?"""
+    return path == os.path.join(home, f"{top}.py")  # noqa: PTH118 - thousands of them
 
 
 def _has_module(home: str, parts: list[str]) -> bool:
