@@ -213,15 +213,21 @@ class AsyncClient(AsyncMethods):
                 return
             token = await self._reach()
             try:
-                async with asyncio.timeout(GREETING_SECONDS):
-                    if token:
-                        await self._answered(AUTHENTICATE, {"token": token})
-                    await self._answered(SESSION, SPEAKS)
-                for method, params in self._kept.calls():
-                    with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
-                        await self._answered(method, params)
+                await self._greet(token)
             except _Lost as error:
                 raise ClientError(f"the connection was lost at once: {error}") from error
+            except BaseException:  # a later call greets again
+                await self.close_connection()
+                raise
+
+    async def _greet(self, token: str) -> None:
+        async with asyncio.timeout(GREETING_SECONDS):
+            if token:
+                await self._answered(AUTHENTICATE, {"token": token})
+            await self._answered(SESSION, SPEAKS)
+        for method, params in self._kept.calls():
+            with contextlib.suppress(RpcError):  # a file may be gone: calls about it say so
+                await self._answered(method, params)
 
     async def _reach(self) -> str:
         last: Exception | None = None

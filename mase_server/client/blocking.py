@@ -204,6 +204,13 @@ class Client(BlockingMethods):
         token = self._reach()
         self._reader = make_reader()
         self._answers.clear()
+        try:
+            self._greet(token, greeting)
+        except BaseException:  # a later call greets again
+            self.close_connection()
+            raise
+
+    def _greet(self, token: str, greeting: float) -> None:
         if token:
             self._answered(AUTHENTICATE, {"token": token}, greeting)
         self._answered(SESSION, SPEAKS, greeting)

@@ -102,18 +102,29 @@ async def test_client_and_daemon_agree_on_a_version_of_the_api(client):
     assert error["message"] == f"{told}: update the older of the two"
 
 
-async def test_our_clients_refuse_a_daemon_of_another_version(served, monkeypatch):
+async def test_our_clients_refuse_a_daemon_of_another_version_each_time_and_leave_it(served, monkeypatch):
     for module in (asynchronous, blocking):
         monkeypatch.setattr(module, "SPEAKS", {"protocols": [7]})
+    refused = pytest.raises(RpcError, match="the client speaks 7: update the older")
+    before = len(served.front.connections)
 
     def work():
-        with pytest.raises(RpcError, match="the client speaks 7: update the older"), Client(served.path):
+        plain = Client(served.path)
+        with refused, plain:
             pass
+        with refused:
+            plain.call("mase/status")
+        return plain
 
-    await asyncio.to_thread(work)
-    with pytest.raises(RpcError, match="the client speaks 7: update the older"):
-        async with AsyncClient(served.path):
+    plain, client = await asyncio.to_thread(work), AsyncClient(served.path)
+    with refused:
+        async with client:
             pass
+    with refused:
+        await client.call("mase/status")
+    while len(served.front.connections) > before:
+        await asyncio.sleep(0)
+    await asyncio.to_thread(plain.close_connection)
 
 
 async def test_a_boolean_is_no_number(client, served):
