@@ -429,7 +429,7 @@ def file_of(layers, parameters, body):
 
 def found_in(workspace, layers, parameters, body):
     (found,) = looked_at(workspace, file_of(layers, parameters, body))
-    assert isinstance(found, Found), found.message
+    assert isinstance(found, Found), found
     return found
 
 
