@@ -104,12 +104,10 @@ class Preloader:
             module = import_module(name)
         except BaseException as error:  # noqa: BLE001  (a package's top level may raise anything, SystemExit included)
             self._failed[name] = f"{type(error).__name__}: {error}"
-            leaves_others = len(sys.modules) > before
         else:
             self._loaded[name] = file_stamp(getattr(module, "__file__", None))
             Surveyed.learned.add(name.partition(".")[0])
-            leaves_others = False
-        if watch.has_done_harm() or leaves_others:
+        if watch.has_done_harm() or (name in self._failed and len(sys.modules) > before):
             self.harmful.append(name)
 
     def _is_own(self, name: str) -> bool:

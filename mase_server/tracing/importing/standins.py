@@ -605,7 +605,7 @@ class MessagePassing(nn.Module):
         return x_j
 
     def edge_update(self) -> torch.Tensor:
-        """What `edge_updater` returns, defined by the class."""
+        """Return the result of `edge_updater`; the class defines it."""
         raise NotImplementedError
 
     def aggregate(
@@ -617,7 +617,7 @@ class MessagePassing(nn.Module):
         return scatter(inputs, index, self.node_dim, dim_size, self.aggr)
 
     def update(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What each node gets: the reduced messages."""
+        """Give each node its reduced messages."""
         return inputs
 
 
