@@ -136,17 +136,15 @@ other-types: venv
 	@for each in darwin win32; do $(BIN)/mypy --platform $$each --no-warn-unreachable --no-warn-unused-ignores || exit 1; done
 
 # Files of tests are shared out among processes, of which each computes on one core. The browser's driver keeps an event
-# loop of its own running, so the editor has a process of its own. What fails is tried once more, alone, and both runs are in
-# the log: a browser on a busy machine now and then loses a key or a click, and a test that fails only after others has to be
-# told from one that fails.
+# loop of its own running, so the editor has a process of its own. A browser on a busy machine now and then loses a key or a
+# click: what failed there is tried once more, alone, and both runs are in the log.
 #
 # The tests also count the lines of the package that they run (tests/line_coverage.py, a twentieth of the time), and fail
 # below this percentage: half a percent less than was measured. What runs in the forks of a trace does not count.
 LINES := 88
 
 test: lint types other-types vsix hardware-tools other-clients
-	MASE_LINES=$(LINES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile \
-		|| $(BIN)/python -m pytest -m "not editor" --last-failed --last-failed-no-failures none
+	MASE_LINES=$(LINES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -m editor tests/editor || $(BIN)/python -m pytest -m editor tests/editor --last-failed
 
 # The lines that some tests run, as `make test` counts them: `make coverage ONLY=tests/rpc`. tests/output/lines.txt gets the others.
