@@ -3,6 +3,9 @@
 Ground truth: what is found runs in plain eager PyTorch, with values of several seeds.
 """
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 
@@ -459,3 +462,14 @@ def test_inputs_of_a_field_are_found(workspace, kind):
     found = found_in(workspace, *KINDS[kind])
     assert runs_in_eager(found)
     assert format_inputs(found.spec)
+
+
+def test_loaded_modules_that_have_no_file_to_tell_do_not_end_the_search(workspace, monkeypatch):
+    """`inspect` fails once at each of them, when it is asked for the text of a frame's code."""
+    (workspace / "before").mkdir()
+    found_in(workspace / "before", *CONTAINERS["a dict"])  # what torch itself asks `inspect` once is asked
+    for number in range(40):
+        nameless = ModuleType(f"nameless_{number}")
+        nameless.__file__ = ""
+        monkeypatch.setitem(sys.modules, nameless.__name__, nameless)
+    assert runs_in_eager(found_in(workspace, *CONTAINERS["a dict in a dict"]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import linecache
 import re
 import textwrap
+import tokenize
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,11 +144,15 @@ def _find_failed_statement(frame: FrameType, line: int) -> Step | None:
 @functools.lru_cache(maxsize=1024)
 def _parse_function(code: CodeType) -> tuple[ast.Module, int] | None:
     """The syntax tree of a function and its first line; cached, because a search reads the same functions
-    repeatedly."""
+    repeatedly.
+
+    `inspect.getsourcelines` would ask every module of the process for its file, and stop at one that has none to tell.
+    """
+    first = code.co_firstlineno
     try:
-        lines, first = inspect.getsourcelines(code)
+        lines = inspect.getblock(linecache.getlines(code.co_filename)[first - 1 :])
         return ast.parse(textwrap.dedent("".join(lines))), first
-    except (OSError, SyntaxError, TypeError, IndexError):
+    except (SyntaxError, tokenize.TokenError):
         return None
 
 
