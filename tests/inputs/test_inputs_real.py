@@ -92,9 +92,50 @@ def test_without_a_file_weights_are_random_and_the_same_every_time(tmp_path: Pat
     assert torch.equal(one.model.get_buffer("body.1.running_var"), torch.ones(16))
 
 
-def test_a_file_that_is_not_there_gives_random_weights(tmp_path: Path):
-    found = real(tmp_path, NET.replace("{then}", 'net.load_state_dict(torch.load("absent.pt"))'))
-    assert found.how == "random weights (seed 0)"
+ABSENT = [
+    ('net.load_state_dict(torch.load("absent.pt"))', "absent.pt is"),
+    ('net.load_state_dict(torch.hub.load_state_dict_from_url("https://example.org/far.pth"))', "far.pth is"),
+    ('for name in ("a.pt", "b.pt", "a.pt"):\n    net.load_state_dict(torch.load(name)["model"])', "a.pt and b.pt are"),
+]
+
+
+@pytest.mark.parametrize(("then", "named"), ABSENT, ids=[named for _, named in ABSENT])
+def test_a_file_that_is_not_there_gives_random_weights_and_is_named(tmp_path: Path, then: str, named: str):
+    found = real(tmp_path, NET.replace("{then}", then))
+    assert found.how == f"random weights (seed 0: {named} not on this disk)"
+
+
+def test_weights_that_a_constructor_downloads_are_named(tmp_path: Path):
+    text = """
+    import urllib.request
+
+
+    def load_weights(net):
+        urllib.request.urlretrieve("https://example.org/far.pth", "far.pth")
+        net.load_state_dict(torch.load("far.pth"))
+
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+            load_weights(self)
+
+        def forward(self, x):
+            return self.layer(x)
+    """
+    assert real(tmp_path, text).how == "random weights (seed 0: what load_weights downloads is not on this disk)"
+
+
+def test_the_weights_of_a_part_are_loaded_though_those_of_another_are_not_there(tmp_path: Path):
+    kept = state()
+    torch.save({key.removeprefix("head."): value for key, value in kept.items() if "head" in key}, tmp_path / "head.pt")
+    then = 'net.body.load_state_dict(torch.load("body.pt"))\nnet.head.load_state_dict(torch.load("head.pt"))'
+    found = real(tmp_path, NET.replace("{then}", then))
+    assert same(found.model, {name: tensor for name, tensor in kept.items() if "head" in name})
+    assert found.how == (
+        "weights of head.pt; 4 of 6 parameters random (seed 0: body.pt is not on this disk), such as body.0.weight"
+    )
 
 
 def test_a_part_that_was_exchanged_is_the_new_one(tmp_path: Path):

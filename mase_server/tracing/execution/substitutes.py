@@ -47,26 +47,37 @@ class AbsentWeights(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """One call of load_state_dict. values: the loaded ones, each beside the module's tensor that it was loaded
-    into.  files: those read since the call before."""
+    """One call that loads weights. values: the loaded ones, each beside the module's tensor that it was loaded into.
 
-    values: tuple[tuple[torch.Tensor, torch.Tensor], ...]
-    files: tuple[str, ...]
+    files: those read since the call before.  absent: what the program wanted since then and does without, in words.
+    """
+
+    module: nn.Module
+    values: tuple[tuple[torch.Tensor, torch.Tensor], ...] = ()
+    files: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
 
 
 #: The loads of a program in this process, in order, so that they can be repeated with values.
 LOADED: list[Loading] = []
 _read: list[str] = []
+_absent: list[str] = []
 
 
 @contextmanager
 def loaded_where_present() -> Iterator[None]:
     """Inside, weights on the disk are loaded with their values; others are neither downloaded nor required."""
     wanted: set[str] = set()
+
+    def do_without(file: Any) -> AbsentWeights:
+        wanted.add(str(file))
+        _absent.append(Path(file).name)
+        return AbsentWeights()
+
     with (
         change_environment(_choose_download_folder()),
-        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: wanted.add(str(dst))}),
-        Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted)}),
+        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: do_without(dst)}),
+        Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted, do_without)}),
         Replaced(nn.Module, {"load_state_dict": _load_state_dict(nn.Module.load_state_dict, wanted)}),
         _patch_safetensors(),
     ):
@@ -94,9 +105,9 @@ def skip_failed_download(error: BaseException) -> bool:
         if not _LOADING.search(name) or getattr(held, "__code__", None) is not called.f_code or not _only_loads(held):
             continue
         if isinstance(owner, type):
-            setattr(owner, name, _do_nothing)
+            setattr(owner, name, _make_skipped(name))
         else:
-            owner[name] = _do_nothing
+            owner[name] = _make_skipped(name)
         return True
     return False
 
@@ -111,15 +122,21 @@ def _only_loads(function: Any) -> bool:
     return not returns and not any(isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) for n in nodes)
 
 
-def _do_nothing(*args: Any, **kwargs: Any) -> None:
-    pass
+def _make_skipped(name: str) -> Callable[..., None]:
+    """A function that does nothing, and notes which models are without what it would have loaded."""
+
+    def skip(*args: Any, **kwargs: Any) -> None:
+        models = (each for each in (*args, *kwargs.values()) if isinstance(each, nn.Module))
+        LOADED.extend(Loading(model, absent=(f"what {name} downloads",)) for model in models)
+
+    return skip
 
 
 def _iterate_loaded_pairs(module: nn.Module, values: Mapping[str, Any]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     for named in (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)):
         for name, tensor in named:
             value = values.get(name)
-            if isinstance(value, torch.Tensor) and not value.is_meta:
+            if isinstance(value, torch.Tensor) and not value.is_meta and value.shape == tensor.shape:
                 yield tensor, value
 
 
@@ -151,14 +168,15 @@ def _choose_download_folder() -> dict[str, str]:
     return {} if is_folder(usual) else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
 
 
-def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+def _wrap_torch_load(
+    original: Callable[..., Any], wanted: set[str], do_without: Callable[[Any], AbsentWeights]
+) -> Callable[..., Any]:
     """Load tensors to the device on which every tensor of the program seems to be."""
 
     @functools.wraps(original)
     def load(file: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(file, str | os.PathLike) and (str(file) in wanted or not Path(file).exists()):
-            wanted.add(str(file))
-            return AbsentWeights()
+            return do_without(file)
         kwargs["map_location"] = "cpu"
         if isinstance(file, str | os.PathLike):
             _read.append(os.fsdecode(file))
@@ -171,12 +189,17 @@ def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable
 def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        # An object made from absent weights has too few entries, however it was made.
-        if wanted:
-            return _IncompatibleKeys([], [])
-        found = original(self, state_dict, *args, **kwargs)
-        LOADED.append(Loading(tuple(_iterate_loaded_pairs(self, state_dict)), tuple(_read)))
+        try:
+            found = original(self, state_dict, *args, **kwargs)
+        except RuntimeError:
+            # An object made from absent weights has too few entries, however it was made.
+            if not wanted:
+                raise
+            found = _IncompatibleKeys([], [])
+        values = tuple(_iterate_loaded_pairs(self, state_dict))
+        LOADED.append(Loading(self, values, tuple(_read), tuple(_absent)))
         _read.clear()
+        _absent.clear()
         return found
 
     return load_state_dict

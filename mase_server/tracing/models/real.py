@@ -61,19 +61,23 @@ def real_model(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mo
                 given.update(f"{path}.{name}" if path else name for name, _ in named_tensors(part))
                 files.append(folder)
         put_in_mode(made, model.training)
-    return Real(made, _describe_weights(model, given, list(dict.fromkeys(files))), frozenset(given))
+    parts = set(map(id, model.modules()))
+    absent = [name for loading in LOADED if id(loading.module) in parts for name in loading.absent]
+    how = _describe_weights(model, given, list(dict.fromkeys(files)), list(dict.fromkeys(absent)))
+    return Real(made, how, frozenset(given))
 
 
-def _describe_weights(model: nn.Module, given: set[str], files: Sequence[str]) -> str:
+def _describe_weights(model: nn.Module, given: set[str], files: Sequence[str], absent: Sequence[str]) -> str:
     told = " and ".join(Path(file).name for file in files)
     source = f"weights of {told}" if files else "the file's own weights"
     names = [name for name, _ in named_parameters(model)]
     random = [name for name in names if name not in given]
+    why = f": {' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not on this disk" if absent else ""
     if not given or len(random) == len(names):
-        return f"random weights (seed {SEED})"
+        return f"random weights (seed {SEED}{why})"
     if not random:
         return source
-    return f"{source}; {len(random)} of {len(names)} parameters random (seed {SEED}), such as {random[0]}"
+    return f"{source}; {len(random)} of {len(names)} parameters random (seed {SEED}{why}), such as {random[0]}"
 
 
 @dataclass(slots=True)
