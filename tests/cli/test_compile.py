@@ -348,7 +348,16 @@ def test_the_proposed_sizes_export_and_run_at_others(tmp_path):
     told = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     [largest] = re.findall(r"VR\[\d+, (\d+)\]", told)
     assert len([line for line in head if line.endswith(f" and at most {largest}")]) == 1
-    assert len([line for line in head if re.fullmatch(r"s\d+ is at least \d+", line)]) == told.count("int_oo")
+    assert len([line for line in head if re.fullmatch(r"[BT] is at least \d+", line)]) == told.count("int_oo")
+
+
+@pytest.mark.parametrize("view", ["export", "onnx"])
+def test_an_exported_program_has_the_names_of_the_files_sizes(tmp_path, view):
+    (tmp_path / "net.py").write_text(LOOKS_BACK)
+    text = compiled(tmp_path / "net.py", "--view", view)["Net"]["text"]
+    shape = {"export": "f32[B, T, 8]", "onnx": "<FLOAT,[B,T,8]>"}[view]
+    assert shape in text
+    assert not re.search(r"\bs\d+\b", text)
 
 
 def test_what_cannot_be_exported_says_why_and_is_status_one(seeded):

@@ -898,7 +898,8 @@ def _show_export(scene: Scene) -> Compiled:
     if program is None:
         return _refuse_export("export", notes, scene.workspace)
     graph = _write_graph(program.graph_module, scene.workspace)
-    text, lines = _shorten_sources("\n".join([*(f"# {note}" for note in notes), "", graph]), scene.workspace)
+    told = _name_sizes("\n".join([*(f"# {note}" for note in notes), "", graph]), program, scene)
+    text, lines = _shorten_sources(told, scene.workspace)
     return _make_export_record("export", text, lines, _count_operations(program.graph_module))
 
 
@@ -968,8 +969,43 @@ def _show_onnx(scene: Scene) -> Compiled:
                 code = linecache.getline(frame["file"], int(frame["line"])).strip()
                 parts += ["", f"# File: {frame['file']}:{frame['line']} in {frame['name']}, code: {code}"]
         parts.append(str(node))
-    text, lines = _shorten_sources("\n".join(parts), scene.workspace)
+    text, lines = _shorten_sources(_name_sizes("\n".join(parts), program, scene), scene.workspace)
     return _make_export_record("onnx", text, lines, len(graph))
+
+
+def _name_sizes(text: str, program: Any, scene: Scene) -> str:
+    """The text of an exported program with the file's names of sizes (`T`) in place of torch's (`s77`)."""
+    from torch.utils import _pytree
+
+    subject, names = scene.subject, dict[str, str]()
+    given, inputs = subject.example.arguments, subject.traced.session.inputs
+    dims = {
+        id(tensor): spec.dims
+        for name, entry in inputs.entries.items()
+        for tensor, spec in zip(Rebuild.of(given[name]).tensors, _list_tensor_specs(entry), strict=False)
+        if len(tensor.shape) == len(spec.dims)
+    }
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    for placeholder, leaf in zip(
+        program.graph_signature.user_inputs, _pytree.tree_leaves(scene.feed(given)), strict=False
+    ):
+        for size, name in zip(getattr(values.get(placeholder), "shape", ()), dims.get(id(leaf), ()), strict=False):
+            if isinstance(size, torch.SymInt) and str(size) not in values:
+                names.setdefault(str(size), str(name))
+    return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
+
+
+def _list_tensor_specs(spec: Spec) -> list[TensorSpec]:
+    if isinstance(spec, TensorSpec):
+        return [spec]
+    items = (
+        spec.items
+        if isinstance(spec, SequenceSpec)
+        else [item for _, item in spec.items]
+        if isinstance(spec, MapSpec)
+        else []
+    )
+    return [tensor for item in items for tensor in _list_tensor_specs(item)]
 
 
 def _refuse_export(view: str, notes: Sequence[str], workspace: str) -> Compiled:
