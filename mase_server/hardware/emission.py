@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mase_server.building import BUSES, SHELL_SUFFIX, Build, Part, rtl_folder
+from mase_server.building import BUSES, SHELL_SUFFIX, Build, rtl_folder
+from mase_server.hardware.attaching import attach_to_bus, attach_to_part, bus_page, make_row, read_template
 from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding
@@ -24,15 +25,10 @@ from mase_server.hardware.memories import pack_rows, words_to_hexadecimal
 from mase_server.hardware.netlist import build_netlist
 from mase_server.hardware.twin import integer_graph
 from mase_server.hardware.verilog import (
-    FIRST_STREAM,
     LITE_PORTS,
-    REGISTERS,
     SHELL_COMPONENTS,
-    STREAM_REGISTERS,
-    STREAM_STEP,
     Channel,
     Netlist,
-    Register,
     Tap,
     Text,
     element_bytes,
@@ -157,16 +153,17 @@ def build_folder(
     checksum = zlib.crc32("".join(memories[name] for name in sorted(memories)).encode())
     if channels:
         files[f"{top}.sv"] = shell_text(made.name, channels, checksum)
-        files["uio.py"] = _uio_text(top, channels, checksum)
     bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels)
     files |= {f"sim/{path}": content for path, content in bench.items()}
     sources = [*(f"rtl/{path.name}" for path in needed), *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
     files["files.f"] = "".join(f"{path}\n" for path in sources)
+    if channels:
+        files |= attach_to_bus(top, channels, checksum, sources, sorted(memories))
     files["Makefile"] = read_template("Makefile").replace("@TOP@", top)
     if build.part:
-        files |= _constraints(top, build.part, "aclk" if channels else "clk")
+        files |= attach_to_part(top, build.part, "aclk" if channels else "clk", sources, sorted(memories))
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures) + _bus_page(top, channels)
+    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures) + bus_page(top, channels)
     return Emitted(top, files, made.text)
 
 
@@ -217,7 +214,6 @@ def _describe_missing(design: Design) -> list[str]:
 
 # The README of an emitted folder: its ports, its pace, the cost of each operation, and the commands to run.
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 
 
@@ -255,11 +251,6 @@ def describe_losses(accuracy: Accuracy, weights: str) -> str:
     return f"\n## What it loses\n\n{escape_markdown(' '.join(said))}\n" if said else ""
 
 
-def read_template(name: str) -> str:
-    """The text of a file in the folder `templates`."""
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
-
-
 def _pace_sentence(totals: Totals) -> str:
     interval, latency = totals["interval"], totals["latency"]
     known = f", and comes out {latency} cycles after its first beat" if latency else ""
@@ -270,7 +261,7 @@ def _port_rows(design: Design, made: Netlist) -> Iterator[str]:
     outputs = [design.operations[name] for name in design.outputs]
     for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", outputs, made.outputs)):
         for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
-            yield _readme_row(
+            yield make_row(
                 f"`data_{kind}_{index}`", _port_meaning(kind, operation, design), *_stream_cells(operation.out, tap)
             )
 
@@ -305,7 +296,7 @@ def _operation_rows(design: Design, made: Netlist, told: Estimates) -> Iterator[
         used = ", ".join(f"`{module}`" for module in dict.fromkeys(modules.get(name, ())))
         sizes: Mapping[str, Any] = told.operations[name]
         figures = (_figure_text(key, sizes[key]) for key in _FIGURES)
-        yield _readme_row(name, used, f"`{operation.out.format}`", *figures)
+        yield make_row(name, used, f"`{operation.out.format}`", *figures)
 
 
 def _figure_text(key: str, value: int) -> str:
@@ -320,10 +311,6 @@ def _missing_lines(design: Design) -> Iterable[str]:
         f"- {escape_markdown(f'{each.node} ({each.operator}): {each.why}')}\n" for each in design.unsupported
     ]
     return ["\n**Not the whole model.** Without hardware, and so cut off:\n\n", *rows]
-
-
-def _readme_row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 # The shell on a bus: what a driver, a page and a clock need to know of it.
@@ -345,64 +332,6 @@ def _streams(made: Netlist, design: Design) -> Iterator[tuple[str, int, Stream, 
     for kind, operations, taps in (("in", design.inputs, made.inputs), ("out", results, made.outputs)):
         for index, (operation, tap) in enumerate(zip(operations, taps, strict=True)):
             yield kind, index, operation.out, tap
-
-
-def register_rows(registers: Iterable[Register]) -> str:
-    """The rows of a table of registers, in Markdown."""
-    return "".join(
-        _readme_row(f"0x{each.offset:02x}", f"`{each.name}`", each.access, each.meaning) + "\n" for each in registers
-    )
-
-
-def _bus_page(top: str, channels: Sequence[Channel]) -> str:
-    """The part of the README about the shell; "" without one."""
-    if not channels:
-        return ""
-    rows = [
-        _readme_row(
-            f"`{each.port}`", f"`{each.name}`", f"0x{FIRST_STREAM + STREAM_STEP * number:02x}",
-            str(each.size * each.element_bytes), f"{each.size} of {each.element_bytes}", str(each.beats),
-        )
-        for number, each in enumerate(channels)
-    ]  # fmt: skip
-    return Template(read_template("BUS.md")).substitute(
-        top=top,
-        width=channels[0].width,
-        streams="\n".join(rows),
-        registers=register_rows(REGISTERS),
-        stream_registers=register_rows(STREAM_REGISTERS),
-    )
-
-
-def _uio_text(top: str, channels: Sequence[Channel], checksum: int) -> str:
-    """A program that reads the registers of the shell."""
-    streams = {each.port: FIRST_STREAM + STREAM_STEP * number for number, each in enumerate(channels)}
-    return Template(read_template("uio.txt")).substitute(
-        top=top,
-        registers=_register_entries(REGISTERS),
-        stream_registers=_register_entries(STREAM_REGISTERS),
-        streams="".join(f"    {port!r}: 0x{offset:02x},\n" for port, offset in streams.items()),
-        checksum=f"0x{checksum:08x}",
-    )
-
-
-def _register_entries(registers: Iterable[Register]) -> str:
-    """Registers as entries of a dictionary in Python."""
-    return "".join(f"    {each.name!r}: 0x{each.offset:02x},  # {each.meaning}\n" for each in registers)
-
-
-#: The beginning of a part's name -> what its tools call a file of constraints.
-_CONSTRAINTS = {"ecp5": "lpf", "ice40": "pcf", "xc": "xdc", "zu": "xdc"}
-
-
-def _constraints(top: str, part: Part, clock: str) -> dict[str, str]:
-    """The file that tells the tools of a part the clock; as SDC for a part of a project's own."""
-    kind = next((kind for begin, kind in _CONSTRAINTS.items() if part.name.startswith(begin)), "sdc")
-    megahertz = f"{part.clock / 1e6:g}"
-    lines = {"lpf": f'FREQUENCY PORT "{clock}" {megahertz} MHZ;', "pcf": f"set_frequency {clock} {megahertz}"}
-    period = f"create_clock -name {clock} -period {1e9 / part.clock:.3f} [get_ports {clock}]"
-    told = f"# The clock that estimates for {part.name} are made at; pins belong to the board.\n"
-    return {f"{top}.{kind}": f"{told}{lines.get(kind, period)}\n"}
 
 
 # The simulation in an emitted folder: all streams are driven from files and compared with files.

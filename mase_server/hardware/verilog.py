@@ -362,14 +362,18 @@ def element_bytes(format: FixedPoint) -> int:
     return 1 << ((format.width - 1) // 8).bit_length()
 
 
+def shell_ports(channels: Sequence[Channel]) -> list[tuple[str, str, int]]:
+    """The ports of the shell around these streams: direction, name, bits."""
+    ports = [("input", "aclk", 1), ("input", "aresetn", 1)]
+    ports += [(way, f"s_axi_{wire}", bits) for way, wire, bits in LITE_PORTS]
+    return ports + [(way, f"{each.port}_{wire}", bits) for each in channels for way, wire, bits in each.ports]
+
+
 def shell_text(name: str, channels: Sequence[Channel], checksum: int) -> str:
     """The module around the top module `name`. channels: its streams, inputs first.  checksum: of its memories."""
     count, width = len(channels), channels[0].width
     inputs = sum(each.is_input for each in channels)
-    ports = [("input", "aclk", 1), ("input", "aresetn", 1)]
-    ports += [(way, f"s_axi_{wire}", bits) for way, wire, bits in LITE_PORTS]
-    ports += [(way, f"{each.port}_{wire}", bits) for each in channels for way, wire, bits in each.ports]
-    declared = [f"{way:6} logic {_bit_range(bits):>6} {port}" for way, port, bits in ports]
+    declared = [f"{way:6} logic {_bit_range(bits):>6} {port}" for way, port, bits in shell_ports(channels)]
     numbers = {
         "INPUTS": str(inputs), "OUTPUTS": str(count - inputs), "BUS_WIDTH": str(width), "ENABLED": "ENABLED",
         "CHECKSUM": f"32'h{checksum:08x}",

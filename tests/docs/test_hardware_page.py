@@ -11,7 +11,7 @@ from torch import nn
 
 from mase_server.building import Build
 from mase_server.cli.commands import build_app
-from mase_server.hardware.emission import read_template
+from mase_server.hardware.attaching import read_template
 from mase_server.simulation.simulating import Integers, write_npz
 
 ROOT = Path(__file__).parents[2]

