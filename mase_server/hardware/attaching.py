@@ -109,9 +109,7 @@ def _describe_component(top: str, channels: Sequence[Channel], files: Sequence[s
     buses: list[_Content] = [
         _describe_bus("s_axi", "aximm", _wires("s_axi", channels), {"PROTOCOL": "AXI4LITE"}, memory="s_axi"),
         *(_describe_bus(each.port, "axis", _wires(each.port, channels), is_slave=each.is_input) for each in channels),
-        _describe_bus(
-            "aclk", "clock", {"CLK": "aclk"}, {"ASSOCIATED_BUSIF": associated, "ASSOCIATED_RESET": "aresetn"}
-        ),
+        _describe_bus("aclk", "clock", {"CLK": "aclk"}, associated),
         _describe_bus("aresetn", "reset", {"RST": "aresetn"}, {"POLARITY": "ACTIVE_LOW"}),
     ]
     component: _Content = [

@@ -221,14 +221,18 @@ def test_the_component_of_ip_xact_is_valid_and_has_the_ports_and_registers_of_th
     compilation = pyslang.ast.Compilation()
     compilation.addSyntaxTree(tree)
     [top] = compilation.getRoot().topInstances
-    widths = {"pyslang": [(each.name, each.direction.name.lower(), each.type.bitWidth) for each in top.body.portList]}
+    declared = [(each.name, each.direction.name.lower(), each.type.bitWidth) for each in top.body.portList]
     found = [(name, way, int(left or 0) + 1) for name, way, left in told("port", "name", "direction", "left")]
-    assert found == widths["pyslang"]
+    assert found == declared
     mapped = sorted(name for [name] in told("physicalPort", "name"))
     assert mapped == sorted(name for name, _, _ in found)
     offsets = dict(told("register", "name", "addressOffset"))
     assert (offsets["CONTROL"], offsets["M_AXIS_1_BYTES"]) == ("0x8", "0x8c")
     assert len(offsets) == len(REGISTERS) + 3 * len(STREAM_REGISTERS)
+    assert dict(told("parameter", "name", "value")) == {
+        "PROTOCOL": "AXI4LITE", "ASSOCIATED_BUSIF": "s_axi:s_axis_0:m_axis_0:m_axis_1", "ASSOCIATED_RESET": "aresetn",
+        "POLARITY": "ACTIVE_LOW",
+    }  # fmt: skip
     assert {path for [path] in told("file", "name")} <= {*made.files}
     assert [made.name] == [name for [name] in told("view", "modelName")]
 
