@@ -1,5 +1,6 @@
 /// The largest, or the sum, of COUNT positions: position after position, each BEATS beats of PAR elements; the result is
 /// BEATS beats. A sum has $clog2(COUNT) bits more than its elements and is exact.
+/// INDEX, with MAXIMUM: the number of the first of the largest positions, in $clog2(COUNT) + 1 bits, in its place.
 /// One cycle of latency after the last position, one beat per cycle. Stores BEATS beats. Does not cut the ready path.
 module fixed_reduce #(
     parameter int DATA_IN_0_PRECISION_0 = 8,
@@ -7,7 +8,9 @@ module fixed_reduce #(
     parameter int BEATS = 2,
     parameter int COUNT = 4,
     parameter bit MAXIMUM = 1'b1,
-    localparam int OutPrecision = MAXIMUM ? DATA_IN_0_PRECISION_0 : DATA_IN_0_PRECISION_0 + $clog2(COUNT)
+    parameter bit INDEX = 1'b0,
+    localparam int Element = MAXIMUM ? DATA_IN_0_PRECISION_0 : DATA_IN_0_PRECISION_0 + $clog2(COUNT),
+    localparam int OutPrecision = INDEX ? $clog2(COUNT) + 1 : Element
 ) (
     input  logic                                                         clk,
     input  logic                                                         rst,
@@ -18,9 +21,11 @@ module fixed_reduce #(
     output logic                                                         data_out_0_valid,
     input  logic                                                         data_out_0_ready
 );
-  localparam int Width = DATA_IN_0_PARALLELISM_DIM_0 * OutPrecision;
+  // A lane keeps its element, and above it the number of its position.
+  localparam int Kept = INDEX ? Element + OutPrecision : Element;
+  localparam int KeptWidth = DATA_IN_0_PARALLELISM_DIM_0 * Kept;
 
-  logic [Width-1:0] stored, updated;
+  logic [KeptWidth-1:0] stored, updated, kept;
   logic push, first, last_beat, last;
 
   loop_counter #(
@@ -44,13 +49,23 @@ module fixed_reduce #(
   assign push = data_in_0_valid && data_in_0_ready;
 
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
-    logic signed [OutPrecision-1:0] so_far, element;
-    assign so_far = stored[lane*OutPrecision+:OutPrecision];
-    assign element = OutPrecision'($signed(data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]));
-    always_comb begin
-      if (first) updated[lane*OutPrecision+:OutPrecision] = element;
-      else if (!MAXIMUM) updated[lane*OutPrecision+:OutPrecision] = so_far + element;
-      else updated[lane*OutPrecision+:OutPrecision] = (element > so_far) ? element : so_far;
+    localparam int At = lane * Kept;
+    logic signed [Element-1:0] so_far, element;
+    logic takes;
+    assign so_far = stored[At+:Element];
+    assign element = Element'($signed(data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]));
+    assign takes = first || (MAXIMUM && element > so_far);
+    assign updated[At+:Element] = takes ? element : MAXIMUM ? so_far : so_far + element;
+    if (INDEX) begin : g_index
+      logic [OutPrecision-1:0] position;
+      always_ff @(posedge clk) begin
+        if (rst) position <= '0;
+        else if (push && last_beat) position <= last ? '0 : position + 1'b1;
+      end
+      assign updated[At+Element+:OutPrecision] = takes ? position : stored[At+Element+:OutPrecision];
+      assign data_out_0[lane*OutPrecision+:OutPrecision] = kept[At+Element+:OutPrecision];
+    end else begin : g_element
+      assign data_out_0[lane*OutPrecision+:OutPrecision] = kept[At+:Element];
     end
   end
 
@@ -64,24 +79,24 @@ module fixed_reduce #(
     end
   end
 
-  always_ff @(posedge clk) if (push) data_out_0 <= updated;
+  always_ff @(posedge clk) if (push) kept <= updated;
 
   // What was made of a beat comes back BEATS beats later. On its way it stands at the output, in a memory, in a register.
   if (BEATS == 1) begin : g_at_once
-    assign stored = data_out_0;
+    assign stored = kept;
   end else if (BEATS == 2) begin : g_register
-    always_ff @(posedge clk) if (push) stored <= data_out_0;
+    always_ff @(posedge clk) if (push) stored <= kept;
   end else begin : g_memory
     localparam int Depth = BEATS - 2;
     localparam int IndexWidth = (Depth > 1) ? $clog2(Depth) : 1;
-    logic [Width-1:0] memory[Depth];
+    logic [KeptWidth-1:0] memory[Depth];
     logic [IndexWidth-1:0] index;
     always_ff @(posedge clk) begin
       if (rst) index <= '0;
       else if (push) index <= (index == IndexWidth'(Depth - 1)) ? '0 : index + 1'b1;
     end
     always_ff @(posedge clk) begin
-      if (push) memory[index] <= data_out_0;
+      if (push) memory[index] <= kept;
       if (push) stored <= memory[index];
     end
   end

@@ -97,7 +97,7 @@ def integer_norm(
 def integer_reduce(
     values: Tensor, function: str, dims: tuple[int, ...], shape: tuple[int, ...], formats: Both
 ) -> Tensor:
-    """The "mean", "sum" or "max" over dimensions of samples, in the given shape."""
+    """The "mean", "sum", "max" or "argmax" over dimensions of samples, in the given shape."""
     before, after = map(parse_fixed, formats)
     rows = values.movedim([dim + 1 for dim in dims], list(range(-len(dims), 0))).flatten(-len(dims))
     found = arithmetic.reduced(rows, function, before, after)

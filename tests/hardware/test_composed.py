@@ -45,6 +45,12 @@ EXACT = {
     "minimum": (two(torch.minimum), ROWS),
     "largest of a dimension": (after(nn.Conv1d(3, 5, 1), lambda x: x.max(2)[0]), LINES),
     "values of the largest": (after(nn.Conv1d(3, 5, 1), lambda x: x.max(dim=-1).values), LINES),
+    "index of the largest": (after(nn.Conv1d(3, 5, 1), lambda x: x.argmax(2)), LINES),
+    "index of the largest channel": (after(nn.Conv1d(3, 5, 1), lambda x: x.argmax(1, keepdim=True)), LINES),
+    "class of a row": (after(nn.Linear(6, 5), lambda x: x.argmax(-1)), ROWS),
+    "the largest and its index": (after(nn.Conv1d(3, 5, 1), lambda x: torch.mul(*x.max(2))), LINES),
+    "index of the first of equal ones": (after(nn.Conv1d(3, 5, 1), lambda x: (x > 0.2).float().argmax(2)), LINES),
+    "where an index says": (after(nn.Conv1d(3, 5, 1), lambda x: torch.where(x.max(2)[1] > 2, x[:, :, 0], 0.5)), LINES),
     "largest before a rounding": (Calls(lambda x, f: f(F.max_pool2d(x, 3, 2, 1)), nn.Conv2d(2, 4, 1)), IMAGES),
     "adaptive max": (after(nn.Conv2d(2, 4, 1), lambda x: F.adaptive_max_pool2d(x, (3, 1)).flatten(1)), IMAGES),
     "greater": (two(lambda x, y: x * (y > 0.3)), ROWS),
@@ -333,7 +339,7 @@ def test_verilator_masks_as_well(tmp_path):
 @pytest.mark.parametrize(
     ("model", "shape", "why"),
     [
-        (after(nn.Conv1d(3, 5, 1), lambda x: x.max(2)[1].float()), LINES, "the index of the maximum"),
+        (after(nn.Conv1d(3, 5, 1), lambda x: x.min(2)[1].float()), LINES, "min"),
         (after(nn.Linear(6, 5), lambda x: F.normalize(x, p=1)), ROWS, "p=1"),
         (two(lambda x, y: torch.div(x, y, rounding_mode="floor")), ROWS, "rounds the quotient"),
         (two(lambda x, y: torch.einsum("bi,cj->bcij", x, y)), ROWS, "does not have the batch first"),

@@ -143,18 +143,28 @@ def test_a_row_comes_again_beside_its_number():
     Bench(numbered(row_statistic, ROWS)).check_all()
 
 
-def reduce(number, width, lanes, beats, maximum, count):
+def reduce(number, width, lanes, beats, maximum, count, index=False):
     values = integers(width, 12, count, beats * lanes, generator=generator(number))
-    more = 0 if maximum else (count - 1).bit_length()
+    bits = (count - 1).bit_length()
     found = values.amax(1) if maximum else values.sum(1)
     parameters = {"DATA_IN_0_PRECISION_0": width, "DATA_IN_0_PARALLELISM_DIM_0": lanes, "BEATS": beats}
     parameters |= {"COUNT": count, "MAXIMUM": int(maximum)}
-    ins, outs = {"data_in_0": stream(values, width, lanes)}, {"data_out_0": stream(found, width + more, lanes)}
+    to = width if maximum else width + bits
+    if index:  # many are equal: the first one counts
+        values = values >> max(0, width - 2)
+        found, to = (values == values.amax(1, keepdim=True)).int().argmax(1), bits + 1
+        parameters["INDEX"] = 1
+    ins, outs = {"data_in_0": stream(values, width, lanes)}, {"data_out_0": stream(found, to, lanes)}
     return Case("fixed_reduce", parameters, ins, outs)
 
 
 def test_positions_become_one():
     draws = st.builds(lambda row, count: (*row, count), ROWS, st.integers(1, 7))
+    Bench(numbered(reduce, draws)).check_all()
+
+
+def test_the_first_of_the_largest_positions_has_its_number():
+    draws = st.builds(lambda row, count: (*row[:3], True, count, True), ROWS, st.integers(1, 9))
     Bench(numbered(reduce, draws)).check_all()
 
 

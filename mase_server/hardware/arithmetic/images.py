@@ -100,12 +100,15 @@ def average_pool2d(values: Tensor, data: FixedPoint, out: FixedPoint, windows: W
 
 
 def reduced(values: Tensor, function: str, data: FixedPoint, out: FixedPoint) -> Tensor:
-    """The "mean", "sum" or "max" over the last dimension, int64: `rtl/fixed_reduce.sv`.
+    """The "mean", "sum", "max" or "argmax" over the last dimension, int64: `rtl/fixed_reduce.sv`.
 
-    Mean and sum are rounded once, half to even, and saturated; the maximum keeps its format.
+    Mean and sum are rounded once, half to even, and saturated. The maximum keeps its format. The index is that of the
+    first of several largest ones.
     """
     if function == "max":
         return values.amax(-1)
+    if function == "argmax":
+        return values.max(-1).indices
     if function == "sum":
         return requantise(values.sum(-1), data.fraction_width, out)
     return mean(values, data, out)

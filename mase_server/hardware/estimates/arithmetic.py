@@ -242,21 +242,22 @@ def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
     return found + storage.repeat_buffer(columns * column, group, images.passes, 2 * group + ahead)
 
 
-def reduce_cost(width: int, lanes: int, beats: int, count: int, maximum: bool) -> Cost:
-    """`fixed_reduce`: elements of `width` bits, `count` positions."""
-    bits = width if maximum else width + clog2(count)
+def reduce_cost(width: int, lanes: int, beats: int, count: int, maximum: bool, index: bool = False) -> Cost:
+    """`fixed_reduce`: elements of `width` bits, `count` positions. index: is their number kept with them?"""
+    bits, number = width if maximum else width + clog2(count), clog2(count) + 1 if index else 0
     return (
-        storage.memory_cost(lanes * bits, beats)
-        + lanes * (logic_cost(1.2 * bits) + sums_cost(bits))
+        storage.memory_cost(lanes * (bits + number), beats)
+        + lanes * (logic_cost(1.2 * bits + number) + sums_cost(bits))
         + counter_cost(count)
-        + logic_cost(6)
+        + logic_cost(6 + number)
     )
 
 
 def of_reduce(given: Given) -> Cost:
     """`fixed_reduce`"""
     width, lanes = given["DATA_IN_0_PRECISION_0"], given["DATA_IN_0_PARALLELISM_DIM_0"]
-    return reduce_cost(width, lanes, given["BEATS"], given["COUNT"], bool(given["MAXIMUM"]))
+    maximum, index = bool(given["MAXIMUM"]), bool(given.get("INDEX"))
+    return reduce_cost(width, lanes, given["BEATS"], given["COUNT"], maximum, index)
 
 
 def of_mean(given: Given) -> Cost:

@@ -103,7 +103,7 @@ SOFTMAX_KIND = Kind(
 )
 
 
-# Means, sums and maxima over dimensions of a sample: `fixed_reduce`, `fixed_mean`.
+# Means, sums, maxima and their indices over dimensions of a sample: `fixed_reduce`, `fixed_mean`.
 
 
 def _reduce_rule(function: str) -> Rule:
@@ -132,15 +132,15 @@ def lower_reduction(
     name, channels = group_elements(lowering, name, inner)
     options = {"function": function, "dims": inner, "channels": channels}
     unrounded = Unrounded("reduce", (name,), node, options=options)
+    if function == "argmax":
+        return lowering.add(unrounded, FixedPoint((prod(shape[dim] for dim in dims) - 1).bit_length() + 1, 0))
     return lowering.add(unrounded, lowering.stream(name).format) if function == "max" else unrounded
 
 
 def largest_part(lowering: Lowering, node: fx.Node, call: fx.Node) -> Held:
-    """The maximum over a dimension, one of the node's two results. NoHardware for the indices of the maximum."""
-    if node.args[1] not in (0, "values"):
-        raise NoHardware("the index of the maximum has no hardware; the maximum itself has")
-    source = call.all_input_nodes[0]
-    return lower_reduction(lowering, node, source, "max", _reduced_dims(lowering, call, source))
+    """The maximum over a dimension, or its index: one of the node's two results."""
+    function, source = "max" if node.args[1] in (0, "values") else "argmax", call.all_input_nodes[0]
+    return lower_reduction(lowering, node, source, function, _reduced_dims(lowering, call, source))
 
 
 def _reduced_dims(lowering: Lowering, node: fx.Node, source: fx.Node) -> tuple[tuple[int, ...], bool]:
@@ -194,8 +194,9 @@ def _reduce_folds(design: Design, operation: Operation) -> Iterator[Fold]:
 def _build_reduce(builder: Builder, operation: Operation) -> Tap:
     lanes, out = builder.folding.folds[operation.name].par_in, operation.out.format
     source, before = builder.read(operation, lanes), builder.design.operations[operation.inputs[0]].out.format
-    count, largest = _count_reduced(builder.design, operation), operation.options["function"] == "max"
-    bits = before.width if largest else before.width + (count - 1).bit_length()
+    count, function = _count_reduced(builder.design, operation), operation.options["function"]
+    largest = function in ("max", "argmax")
+    bits = out.width if largest else before.width + (count - 1).bit_length()
     reduced = builder.wires(f"{operation.name}_reduced", lanes, bits)
     parameters: Parameters = {
         "DATA_IN_0_PRECISION_0": before.width,
@@ -203,6 +204,7 @@ def _build_reduce(builder: Builder, operation: Operation) -> Tap:
         "BEATS": operation.options["channels"] // lanes,
         "COUNT": count,
         "MAXIMUM": int(largest),
+        **({"INDEX": 1} if function == "argmax" else {}),
     }
     builder.instance(f"{operation.name}_i", "fixed_reduce", parameters, stream_ports(source, reduced), operation.name)
     if largest:
@@ -213,7 +215,7 @@ def _build_reduce(builder: Builder, operation: Operation) -> Tap:
         "DATA_IN_0_PRECISION_1": before.fraction_width,
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
         **precision_parameters("DATA_OUT_0", out),
-        "DIVISOR": count if operation.options["function"] == "mean" else 1,
+        "DIVISOR": count if function == "mean" else 1,
     }
     builder.instance(f"{operation.name}_mean", "fixed_mean", parameters, stream_ports(reduced, to), operation.name)
     return builder.skid(operation, to)
@@ -229,7 +231,12 @@ def _reduce_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
 #: Operators that give the maximum over a dimension, and its index.
 LARGEST = frozenset({"max"})
 
-_REDUCE_RULES = {"mean": _reduce_rule("mean"), "sum": _reduce_rule("sum"), "amax": _reduce_rule("max")}
+_REDUCE_RULES = {
+    "mean": _reduce_rule("mean"),
+    "sum": _reduce_rule("sum"),
+    "amax": _reduce_rule("max"),
+    "argmax": _reduce_rule("argmax"),
+}
 
 REDUCE_KIND = Kind("reduce", _reduce_node, _build_reduce, _REDUCE_RULES, row_major, _reduce_folds, _reduce_reach)
 
