@@ -212,6 +212,8 @@ class Folders:
         self._sections: dict[str, Plain] = {}
         self._options: Any = None
         self._pushed: Any = None
+        #: What was read of all this, by folder.
+        self._settings: dict[str, Settings] = {}
         self._asked: set[str] = set()
         #: Folders whose trust could not be stored: it lasts until this server ends.
         self._granted: set[str] = set()
@@ -229,6 +231,7 @@ class Folders:
         elif isinstance(interpreter, str):
             self._interpreters = interpreter
         self._options = {key: value for key, value in options.items() if key not in {"trusted", "interpreter"}}
+        self._settings.clear()
 
     def folder_of(self, path: str) -> str:
         """The innermost workspace folder of a file; the file's directory if it is in none."""
@@ -272,10 +275,12 @@ class Folders:
 
     def settings_of(self, folder: str) -> Settings:
         """The settings of a folder: the client's latest, over the initialization options."""
-        settings = parse_settings({"interpreter": self._interpreter_of(folder)}, Settings())
-        for section in (self._options, self._pushed, self._sections.get(folder)):
-            settings = parse_settings(section, settings)
-        return settings
+        if folder not in self._settings:
+            settings = parse_settings({"interpreter": self._interpreter_of(folder)}, Settings())
+            for section in (self._options, self._pushed, self._sections.get(folder)):
+                settings = parse_settings(section, settings)
+            self._settings[folder] = settings
+        return self._settings[folder]
 
     def trusts(self, path: str) -> bool:
         """May the file `path` run? Decided by the client or the command line, else by the stored answer."""
@@ -319,6 +324,7 @@ class Folders:
             self._sections = {
                 folder: _drop_open_settings(section) for folder, section in zip(folders, sections, strict=True)
             }
+            self._settings.clear()
         self._known.set()
         self._act_on_changes(before)
 
@@ -326,6 +332,7 @@ class Folders:
         """Take settings that a client pushes because the server cannot request them."""
         before = {folder: self.settings_of(folder) for folder in self._open_folders()}
         self._pushed = _drop_open_settings(settings.get(SECTION) if isinstance(settings, dict) else None)
+        self._settings.clear()
         self._act_on_changes(before)
 
     async def ask_for_trust(self, path: str) -> None:

@@ -3,11 +3,13 @@
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from lsprotocol import types as lsp
 
 from mase_server.daemon.status import FolderSettings
-from mase_server.lsp.workspace import SETTINGS, Settings, parse_settings
+from mase_server.lsp.workspace import SETTINGS, Folders, Settings, parse_settings
 
 PACKAGE_JSON = Path(__file__).parents[2] / "mase_client_vscode" / "package.json"
 
@@ -63,3 +65,15 @@ def test_the_defaults_of_the_extension_are_those_of_the_server(caplog):
     defaults = {key.removeprefix("mase."): setting["default"] for key, setting in offered.items()}
     assert parse_settings(defaults, Settings()) == Settings()
     assert caplog.messages == []
+
+
+def test_settings_are_read_once_until_the_client_tells_others(tmp_path, caplog):
+    """Each request asks for them several times: a wrong one is complained about once."""
+    nothing = SimpleNamespace(paths=list)
+    server = SimpleNamespace(documents=nothing, workspace=SimpleNamespace(folders={}), logs=None)
+    folders = Folders(server, state_dir=tmp_path, trusted=False)
+    folders.initialize(lsp.InitializeParams(lsp.ClientCapabilities(), initialization_options={"updateDelay": "soon"}))
+    assert [folders.settings_of("/a").update_delay for _ in range(3)] == [80.0] * 3
+    assert len(caplog.messages) == 1
+    folders.told({"mase": {"updateDelay": 5}})
+    assert folders.settings_of("/a").update_delay == 5.0
