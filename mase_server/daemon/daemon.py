@@ -673,6 +673,8 @@ class Daemon:
     def _end_closed(self) -> None:
         idle = (one for one in self._tracked.values() if one.live and not one.open)
         closed = sorted(idle, key=lambda one: one.used_at)
+        if not closed:
+            return  # the share of memory stands in a dozen files
         keep = 0 if available_fraction() < _MEMORY_LOW else _CLOSED_CHILDREN
         for tracked in closed[: max(0, len(closed) - keep)]:
             assert tracked.worker is not None

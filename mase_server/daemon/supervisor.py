@@ -109,8 +109,7 @@ class TraceWorker:
         self._events = events
         self._progress = _Progress()
         self._calls = Calls()
-        around = find_container()
-        self._killed = around.killed if around is not None else 0
+        self._killed = 0
         self._ping: Call | None = None
         self._held: asyncio.Task[int] | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -132,6 +131,8 @@ class TraceWorker:
         """Send the request and wait for the end of the trace, successful or not."""
         with contextlib.suppress(OSError):
             await self.child.channel.send({"op": "trace", "request": self.request.to_wire()})
+        around = find_container()  # it stands in a dozen files, which are read while the child begins
+        self._killed = around.killed if around is not None else 0
         ends: tuple[asyncio.Future[Any], ...] = (self._traced, self._breached)
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._traced.done() and self._traced.result():
