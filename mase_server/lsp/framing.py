@@ -19,7 +19,7 @@ from pygls.exceptions import JsonRpcException
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
-    from typing import BinaryIO
+    from io import BufferedReader
 
 
 _LOG = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ RawMessage = dict[str, Any]
 MAX_HEADER = 8 << 10
 #: Maximum bytes of the body of one message: enough for a text of 10 MB with every character escaped.
 MAX_BODY = 128 << 20
+#: Maximum bytes that are read at once: a pipe holds no more.
+_RECEIVE = 64 << 10
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([^\r\n]*?)[ \t]*\r?\n")
 _LENGTH = re.compile(rb"\d{1,18}")
 #: Maximum quoted characters of a client's input in an error.
@@ -63,18 +65,34 @@ class ByteReader(Protocol):
 
 
 class StandardInput:
-    """A blocking stream, read in a separate thread."""
+    """A blocking stream, read in a separate thread, which is waited for once for all that has arrived."""
 
-    def __init__(self, stream: BinaryIO, thread: Executor) -> None:
+    def __init__(self, stream: BufferedReader, thread: Executor) -> None:
         self._stream, self._thread = stream, thread
+        self._buffer = bytearray()
 
     async def readline(self) -> bytes:
         """See ByteReader."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stream.readline, MAX_HEADER + 1)
+        while b"\n" not in self._buffer and len(self._buffer) <= MAX_HEADER and await self._receive():
+            pass
+        return self._take(min(self._buffer.find(b"\n") + 1 or MAX_HEADER + 1, MAX_HEADER + 1))
 
     async def readexactly(self, size: int) -> bytes:
         """See ByteReader."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._stream.read, size)
+        while len(self._buffer) < size and await self._receive():
+            pass
+        return self._take(size)
+
+    async def _receive(self) -> bool:
+        """Wait for further bytes; False at the end of the stream."""
+        received = await asyncio.get_running_loop().run_in_executor(self._thread, self._stream.read1, _RECEIVE)
+        self._buffer += received
+        return bool(received)
+
+    def _take(self, size: int) -> bytes:
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
 
 
 def frame_body(body: bytes) -> bytes:
@@ -148,11 +166,12 @@ def _quote_bytes(data: bytes) -> str:
 
 
 async def serve_messages(reader: ByteReader, take: Callable[[RawMessage], None], send: Callable[[bytes], Any]) -> None:
-    """Pass every message to `take` until the stream ends, and answer invalid ones.
+    """Pass every message to `take` until the stream ends, and answer invalid ones; others get a turn after each.
 
     take: raises JsonRpcException for a message of the wrong form.  send: sends the frame of an answer.
     """
     while True:
+        await asyncio.sleep(0)
         message: RawMessage | None = None
         try:
             if (message := await read_message(reader)) is None:
