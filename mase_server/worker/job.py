@@ -470,9 +470,9 @@ class TraceJob:
 
     def _list_preload_modules(self) -> list[str]:
         """The modules that the file imported and that are outside the workspace, in the order of their import."""
-        own = set(self.importer.imported)
+        own, new = set(self.importer.imported), sys.modules.keys() - self.modules_before
         found = []
-        for name in [name for name in sys.modules if name not in self.modules_before and not name.startswith("__m")]:
+        for name in [name for name in sys.modules if name in new and not name.startswith("__m")] if new else ():
             file = file_of(sys.modules[name])
             if file and file not in own and not self.importer.owns(file):
                 found.append(name)

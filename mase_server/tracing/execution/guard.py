@@ -118,19 +118,20 @@ _INHERITED = object()
 def change_environment(values: Mapping[str, str]) -> Iterator[None]:
     """Inside, the environment has these values too; afterwards all of it is as before, whatever the program set.
 
-    `patch.dict` would write every variable again.
+    `patch.dict` would write every variable again, and to read one decodes it: they are compared as they are kept.
     """
     environ = os.environ
-    before = dict(environ)
+    kept = getattr(environ, "_data", environ)  # an earlier run may have put a plain dict there
+    before = dict(kept)
     environ.update(values)
     try:
         yield
     finally:
-        for name in environ.keys() - before.keys():
-            del environ[name]
+        for name in kept.keys() - before.keys():
+            del environ[os.fsdecode(name)]
         for name, value in before.items():
-            if environ.get(name) != value:
-                environ[name] = value
+            if kept.get(name) != value:
+                environ[os.fsdecode(name)] = os.fsdecode(value)
 
 
 @contextmanager

@@ -126,10 +126,8 @@ def _trace_by_calling(
 
 
 def _wrap_loader_init(original: Callable[..., None]) -> Callable[..., None]:
-    signature = inspect.signature(original)
-
     def init(*args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(*args, **kwargs)
+        bound = inspect.signature(original).bind(*args, **kwargs)
         bound.arguments.update({name: value for name, value in _IN_PROCESS.items() if name in bound.arguments})
         original(*bound.args, **bound.kwargs)
 

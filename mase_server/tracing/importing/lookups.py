@@ -87,6 +87,10 @@ class _Looked:
         self.kind, self.signature, self.seen = kind, signature, seen
 
 
+#: The folders of this Python.
+_HERE = (sys.prefix, sys.base_prefix, sys.exec_prefix, *map(sysconfig.get_path, ("stdlib", "platstdlib")))
+
+
 class Lookups:
     """The look-ups of one trace.
 
@@ -96,13 +100,12 @@ class Lookups:
 
     def __init__(self, path: str, root: str, ignored: Iterable[str] = ()) -> None:
         self._path = path
-        here = [sys.prefix, sys.base_prefix, sys.exec_prefix, *map(sysconfig.get_path, ("stdlib", "platstdlib"))]
         caches = [str(Path.home() / ".cache"), *(os.environ[name] for name in _CACHES if name in os.environ)]
         own = str(Path(__file__).parents[2])
         self._roots = _make_path_prefixes([root])
         # An interpreter may be inside the workspace, and a workspace inside a folder of the system.
         self._ignored = tuple(
-            one for one in _make_path_prefixes([*here, *ignored]) if not self._roots[0].startswith(one)
+            one for one in _make_path_prefixes([*_HERE, *ignored]) if not self._roots[0].startswith(one)
         )
         self._ignored_outside = (*self._ignored, *_make_path_prefixes([*_SYSTEM, *caches, own]))
         self._paths_of_mention: dict[str, _Looked] = {}

@@ -140,6 +140,7 @@ def class_nodes(tree: ast.Module) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in reversed(_class_paths(tree).values())}
 
 
+@functools.lru_cache(maxsize=8)
 def _class_paths(tree: ast.Module) -> dict[str, ast.ClassDef]:
     """Class statements by their path, `Outer.Inner`; also those under `if` and `try`."""
     found: dict[str, ast.ClassDef] = {}

@@ -30,7 +30,7 @@ from mase_server.tracing.execution.running import Lacking, MainRun, Running, pro
 from mase_server.tracing.execution.substitutes import simulate_single_process, unwrap_model
 from mase_server.tracing.importing.missing import MissingImports
 from mase_server.tracing.importing.placeholders import stands_in
-from mase_server.tracing.importing.source import Namespace, parse_text
+from mase_server.tracing.importing.source import Namespace, list_nodes, parse_text
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import BadComment, Wishes, apply_trial, read_comments
 from mase_server.tracing.inputs.showing import join_clauses
@@ -432,6 +432,8 @@ def find_factories(namespace: Mapping[str, Any], tree: ast.Module) -> list[Facto
                 each for one in {name} | names & functions.keys() for each in _collect_called_names(functions[one])
             }
             found.append(Factory(name, node, frozenset(names), frozenset(called & classes.keys())))
+    if not found:
+        return []
     others = functions.keys() - {factory.name for factory in found}
     parts = [*((node.name, node) for node in classes.values()), *functions.items()]
     mentioned = {owner: _collect_mentioned_names(node) - {owner} for owner, node in parts}
@@ -450,11 +452,11 @@ def _collect_reached_names(node: ast.FunctionDef, functions: Mapping[str, ast.Fu
 
 
 def _collect_mentioned_names(node: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return {inner.id for inner in list_nodes(node) if isinstance(inner, ast.Name)}
 
 
 def _collect_called_names(node: ast.AST) -> set[str]:
-    calls = (inner.func for inner in ast.walk(node) if isinstance(inner, ast.Call))
+    calls = (inner.func for inner in list_nodes(node) if isinstance(inner, ast.Call))
     return {called.id for called in calls if isinstance(called, ast.Name)}
 
 
