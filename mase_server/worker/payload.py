@@ -340,6 +340,8 @@ class NodeWriter:
         self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["nodes"]}
         self.rows: list[int] = []
         self._modules: dict[int, NodeDetails] = {}
+        #: By identity of code, as `resolve_mark` does.
+        self._frames: dict[tuple[int, int], list[Any]] = {}
 
     def write(self, model: int, traced: Traced) -> int:
         """Write all nodes of one model; return its FLOPs."""
@@ -362,9 +364,10 @@ class NodeWriter:
             plain_types(call.value), module,
         )  # fmt: skip
         flops = int(info.flops(operation))
-        place = self.places.row(resolve_mark(call.stack[0])) if call.stack else (-1, 0, 0, 0, 0)
+        stack = list(map(self._describe_frame, call.stack))
+        place = stack[0][:-1] if stack else (-1, 0, 0, 0, 0)
         value = self.tables.value(model, [run.calls[index].value for run in traced.runs])
-        blob = pack_blob(self._make_blob(info, operation, call, module))
+        blob = pack_blob(self._make_blob(info, operation, call, stack, module))
         row = (
             name, call.kind, _target_name(call, traced), info.mase_op, info.mase_type, info.family, model,
             self.tables.scope(model, call.scope), value, flops, *place, blob,
@@ -373,11 +376,17 @@ class NodeWriter:
             self.columns[column].append(item)
         return flops
 
-    def _make_blob(self, info: OpInfo, operation: OpCall, call: Call, module: nn.Module | None) -> NodeDetails:
-        stack = []
-        for mark in call.stack:
+    def _describe_frame(self, mark: Mark) -> list[Any]:
+        key = id(mark[0]), mark[1]
+        found = self._frames.get(key)
+        if found is None:
             position = resolve_mark(mark)
-            stack.append([*self.places.row(position), position.function])
+            found = self._frames[key] = [*self.places.row(position), position.function]
+        return found
+
+    def _make_blob(
+        self, info: OpInfo, operation: OpCall, call: Call, stack: list[list[Any]], module: nn.Module | None
+    ) -> NodeDetails:
         blob: NodeDetails = {
             "args": [[name, text_of(value)] for name, value in named_arguments(operation, info).items()],
             "bytes": int(info.bytes(operation)),
