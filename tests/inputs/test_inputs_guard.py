@@ -121,3 +121,10 @@ def test_the_environment_is_as_before_whatever_the_program_did_to_it(monkeypatch
         del os.environ["DELETED"]
     assert dict(os.environ) == before
     assert os.system('test "$DELETED$KEPT$CHANGED$ADDED$NEW" = 312') == 0, "the process's own environment, too"
+
+
+def test_an_environment_that_a_program_replaced_is_as_before_too(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"KEPT": "1", "CHANGED": "old"})
+    with change_environment({"CHANGED": "mine", "ADDED": "mine"}):
+        del os.environ["KEPT"]
+    assert os.environ == {"KEPT": "1", "CHANGED": "old"}
