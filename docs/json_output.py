@@ -119,6 +119,9 @@ ESTIMATE_MEANINGS = {
     "latency": "of the whole, cycles from the first beat of a sample to the last of its result; of an operation, to its"
     " own first beat",
     "bottlenecks": "of the whole, the names of the slowest operations",
+    "reads": "cycles of a sample in which weights are read from a memory outside; 0 for weights on the chip",
+    "waits": "of an operation, whether it waits for its weights from outside",
+    "waiting": "of the whole, the names of the operations that do",
     "clock": "of the whole with `--target`, cycles a second",
     "samples": "of the whole with `--target`, samples a second",
 }  # fmt: skip

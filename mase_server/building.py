@@ -73,7 +73,9 @@ class Build:
     None for the shortest within the budget; without both, each layer has one multiplier.  scope: a module's path or a
     node's name, to build only that; "" for the whole model.  max_multipliers, max_memory_bits: a larger design is not
     emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.  bus: one of
-    BUSES, for a shell of AXI4-Streams and registers around the top module; "" for none.
+    BUSES, for a shell of AXI4-Streams and registers around the top module; "" for none.  weights: one of BUSES, for the
+    port of a memory outside that weights are read from: with a target those that it has no memory for, else all that
+    can; "" for none.
     """
 
     precision: str = "fixed(8,auto)"
@@ -86,9 +88,10 @@ class Build:
     target: str = ""
     part: Part | None = None
     bus: str = ""
+    weights: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("precision", "data", "scope", "target", "bus"):
+        for name in ("precision", "data", "scope", "target", "bus", "weights"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
@@ -97,8 +100,9 @@ class Build:
                 raise ValueError(f"{name} is {value!r}; it takes a whole number from 1")
         if self.target != (self.part.name if self.part else ""):
             raise ValueError(f"the part {self.target!r} is not known here")
-        if self.bus not in BUSES:
-            raise ValueError(f"there is no bus {self.bus!r}{suggest(self.bus, [each for each in BUSES if each])}")
+        for bus in (self.bus, self.weights):
+            if bus not in BUSES:
+                raise ValueError(f"there is no bus {bus!r}{suggest(bus, [each for each in BUSES if each])}")
 
     def to_wire(self) -> BuildRecord:
         """As a map of plain values, under the names of the fields."""
@@ -113,6 +117,7 @@ class Build:
             "target": self.target,
             "part": self.part.to_wire() if self.part else None,
             "bus": self.bus,
+            "weights": self.weights,
         }
 
     @classmethod
@@ -141,11 +146,13 @@ OPERATION_KEYS = key_meanings(Operation)
 
 #: Estimates of one operation before synthesis. cycles: from one sample to the next.  latency: from an operand's first
 #: beat to its own first beat; 0 if unknown, as in designs with too many beats to follow each.  luts: four-input tables.
-#: memory_bits: weights, buffers and tables.
+#: memory_bits: weights, buffers and tables.  reads: cycles of a sample in which its weights are read from outside.
+#: waits: does it wait for them?
 ESTIMATE_KEYS = tuple(Estimate.__annotations__)
 
 #: Estimates of the whole. interval: cycles per sample.  latency: from a sample's first beat to its result's last.
-#: bottlenecks: the names of the slowest operations.  With a target only: clock, the cycles a second, and samples, those
+#: bottlenecks: the names of the slowest operations.  reads: cycles of a sample in which weights are read from outside.
+#: waiting: the names of those that wait for them.  With a target only: clock, the cycles a second, and samples, those
 #: a second.
 TOTAL_KEYS = tuple(Totals.__annotations__)
 

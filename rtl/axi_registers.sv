@@ -12,7 +12,11 @@ module axi_registers #(
     parameter logic [31:0] CHECKSUM = 32'd0,
     // 32 bits for each stream, the inputs first: bytes of a packet, and the format of an element
     parameter logic [32*(INPUTS+OUTPUTS)-1:0] SIZES = '0,
-    parameter logic [32*(INPUTS+OUTPUTS)-1:0] FORMATS = '0
+    parameter logic [32*(INPUTS+OUTPUTS)-1:0] FORMATS = '0,
+    // the weights outside: where they are after reset, and their image
+    parameter logic [63:0] WEIGHTS_BASE = 64'd0,
+    parameter logic [31:0] WEIGHTS_BYTES = 32'd0,
+    parameter logic [31:0] WEIGHTS_CHECKSUM = 32'd0
 ) (
     input  logic        clk,
     input  logic        aresetn,
@@ -22,6 +26,8 @@ module axi_registers #(
     input  logic [INPUTS+OUTPUTS-1:0] stalls,
     input  logic [INPUTS+OUTPUTS-1:0] errors,
     input  logic [INPUTS+OUTPUTS-1:0] active,
+    output logic [63:0] weights_base,
+    input  logic        weights_error,
 
     input  logic [11:0] s_axi_awaddr,
     input  logic [ 2:0] s_axi_awprot,
@@ -45,7 +51,7 @@ module axi_registers #(
 );
   localparam int Streams = INPUTS + OUTPUTS;
   localparam logic [1:0] Okay = 2'b00, SlaveError = 2'b10;
-  localparam logic [9:0] Control = 10'h002;  // as a word
+  localparam logic [9:0] Control = 10'h002, WeightsLow = 10'h008, WeightsHigh = 10'h009;  // as words
   // Where the registers of the streams begin, in blocks of eight words.
   localparam int First = 2;
 
@@ -83,12 +89,15 @@ module axi_registers #(
   // Writes.
   logic [9:0] write_word;
   logic [31:0] write_data;
-  logic write_strobe, has_address, has_data, writes, writes_control;
+  logic [3:0] write_strobe;
+  logic has_address, has_data, writes, writes_control, writes_low, writes_high;
 
   assign s_axi_awready = !has_address;
   assign s_axi_wready = !has_data;
   assign writes = has_address && has_data && !s_axi_bvalid;
   assign writes_control = writes && write_word == Control;
+  assign writes_low = writes && write_word == WeightsLow;
+  assign writes_high = writes && write_word == WeightsHigh;
 
   always_ff @(posedge clk) begin
     if (!aresetn) {has_address, has_data, s_axi_bvalid} <= '0;
@@ -98,14 +107,24 @@ module axi_registers #(
       s_axi_bvalid <= s_axi_bvalid ? !s_axi_bready : writes;
     end
     if (!has_address) write_word <= s_axi_awaddr[11:2];
-    if (!has_data) {write_strobe, write_data} <= {s_axi_wstrb[0], s_axi_wdata};
-    if (writes) s_axi_bresp <= writes_control ? Okay : SlaveError;
+    if (!has_data) {write_strobe, write_data} <= {s_axi_wstrb, s_axi_wdata};
+    if (writes) s_axi_bresp <= (writes_control || writes_low || writes_high) ? Okay : SlaveError;
   end
 
   always_ff @(posedge clk) begin
-    resets <= aresetn && writes_control && write_strobe && write_data[1];
+    resets <= aresetn && writes_control && write_strobe[0] && write_data[1];
     if (!aresetn) enable <= ENABLED;
-    else if (writes_control && write_strobe) enable <= write_data[0];
+    else if (writes_control && write_strobe[0]) enable <= write_data[0];
+  end
+
+  for (genvar k = 0; k < 4; k++) begin : g_base
+    always_ff @(posedge clk) begin
+      if (!aresetn) {weights_base[32+8*k+:8], weights_base[8*k+:8]} <= {WEIGHTS_BASE[32+8*k+:8], WEIGHTS_BASE[8*k+:8]};
+      else begin
+        if (writes_low && write_strobe[k]) weights_base[8*k+:8] <= write_data[8*k+:8];
+        if (writes_high && write_strobe[k]) weights_base[32+8*k+:8] <= write_data[8*k+:8];
+      end
+    end
   end
 
   // Reads.
@@ -121,12 +140,16 @@ module axi_registers #(
     read_data = '0;
     case (read_word)
       10'h000: read_data = 32'h4d41_5345;  // "MASE"
-      10'h001: read_data = 32'h0001_0000;
+      10'h001: read_data = 32'h0001_0001;
       Control: read_data = {31'd0, enable};
-      10'h003: read_data = {29'd0, failed, !busy, busy};
+      10'h003: read_data = {28'd0, weights_error, failed, !busy, busy};
       10'h004: read_data = CHECKSUM;
       10'h005: read_data = {16'(BUS_WIDTH), 8'(OUTPUTS), 8'(INPUTS)};
       10'h006: read_data = cycles;
+      10'h007: read_data = WEIGHTS_CHECKSUM;
+      WeightsLow: read_data = weights_base[31:0];
+      WeightsHigh: read_data = weights_base[63:32];
+      10'h00a: read_data = WEIGHTS_BYTES;
       default: known = 1'b0;
     endcase
     for (int k = 0; k < Streams; k++) begin
@@ -152,6 +175,6 @@ module axi_registers #(
 
   logic unused_bits;
   assign unused_bits = &{
-    1'b0, s_axi_awprot, s_axi_arprot, s_axi_awaddr[1:0], s_axi_araddr[1:0], s_axi_wstrb[3:1], write_data[31:2]
+    1'b0, s_axi_awprot, s_axi_arprot, s_axi_awaddr[1:0], s_axi_araddr[1:0]
   };
 endmodule

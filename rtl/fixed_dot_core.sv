@@ -3,6 +3,8 @@
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters), one beat per cycle.
 /// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
 /// `weight_address` counts beats of input, then of output; `weight` is wanted a cycle later, and the bias likewise.
+/// With ROWS so many vectors come one after the other for each beat of results: `bias_address` waits for all of them, and the
+/// weights have to repeat themselves.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide. Does not cut the path of ready: one gate is in it.
 module fixed_dot_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -18,6 +20,7 @@ module fixed_dot_core #(
     parameter int DATA_OUT_0_PRECISION_1       = 4,
     parameter int DATA_OUT_0_TENSOR_SIZE_DIM_0 = 8,
     parameter int DATA_OUT_0_PARALLELISM_DIM_0 = 2,
+    parameter int ROWS                         = 1,
     parameter bit FLOOR                        = 1'b0,
     parameter bit RELU                         = 1'b0,
     localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
@@ -105,9 +108,12 @@ module fixed_dot_core #(
   end
 
   // The bias is wanted Levels + 3 cycles after the first step of its sum.
+  logic last_row;
+  loop_counter #(.COUNT(ROWS)) rows (.clk, .rst, .step(last_at[LastAt]), .last(last_row));
+
   always_ff @(posedge clk) begin
     if (rst) bias_address <= '0;
-    else if (last_at[LastAt]) begin
+    else if (last_at[LastAt] && last_row) begin
       bias_address <= (bias_address == OutIndexWidth'(BeatsOut - 1)) ? '0 : bias_address + 1'b1;
     end
   end

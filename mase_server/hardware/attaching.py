@@ -14,6 +14,7 @@ from mase_server.hardware.verilog import (
     STREAM_REGISTERS,
     STREAM_STEP,
     Channel,
+    Outside,
     Register,
     shell_ports,
 )
@@ -32,16 +33,21 @@ def make_row(*cells: str) -> str:
 
 
 def attach_to_bus(
-    top: str, channels: Sequence[Channel], checksum: int, sources: Sequence[str], memories: Iterable[str]
+    top: str,
+    channels: Sequence[Channel],
+    checksum: int,
+    outside: Outside,
+    sources: Sequence[str],
+    memories: Iterable[str],
 ) -> dict[str, str]:
     """The files that attach a shell: a driver for Linux, IP-XACT, and a core for LiteX.
 
     sources, memories: the files of the design, as paths in its folder.
     """
     return {
-        "uio.py": _uio_text(top, channels, checksum),
-        "component.xml": _describe_component(top, channels, (*sources, *memories)),
-        "litex_core.py": _litex_text(top, channels),
+        "uio.py": _uio_text(top, channels, checksum, outside),
+        "component.xml": _describe_component(top, channels, outside, (*sources, *memories)),
+        "litex_core.py": _litex_text(top, channels, outside),
     }
 
 
@@ -75,7 +81,7 @@ def bus_page(top: str, channels: Sequence[Channel]) -> str:
     )
 
 
-def _uio_text(top: str, channels: Sequence[Channel], checksum: int) -> str:
+def _uio_text(top: str, channels: Sequence[Channel], checksum: int, outside: Outside) -> str:
     """A program that reads the registers of the shell."""
     streams = {each.port: FIRST_STREAM + STREAM_STEP * number for number, each in enumerate(channels)}
     return Template(read_template("uio.txt")).substitute(
@@ -84,6 +90,7 @@ def _uio_text(top: str, channels: Sequence[Channel], checksum: int) -> str:
         stream_registers=_register_entries(STREAM_REGISTERS),
         streams="".join(f"    {port!r}: 0x{offset:02x},\n" for port, offset in streams.items()),
         checksum=f"0x{checksum:08x}",
+        image=f"0x{outside.checksum:08x}",
     )
 
 
@@ -98,17 +105,20 @@ _SPIRIT = "http://www.spiritconsortium.org/XMLSchema/SPIRIT/1685-2009"
 _ACCESS = {"r": "read-only", "rw": "read-write"}
 
 
-def _describe_component(top: str, channels: Sequence[Channel], files: Sequence[str]) -> str:
+def _describe_component(top: str, channels: Sequence[Channel], outside: Outside, files: Sequence[str]) -> str:
     """The shell as a component: its buses, registers, ports and files."""
-    clocked = ":".join(["s_axi", *(each.port for each in channels)])
+    masters = ["m_axi"] if outside.port else []
+    clocked = ":".join(["s_axi", *(each.port for each in channels), *masters])
     associated = {"ASSOCIATED_BUSIF": clocked, "ASSOCIATED_RESET": "aresetn"}
     view: _Content = [
         ("name", "sources"), ("envIdentifier", "verilogSource::"), ("language", "systemVerilog"), ("modelName", top),
         ("fileSetRef", [("localName", "sources")]),
     ]  # fmt: skip
+    ports = shell_ports(channels, outside)
     buses: list[_Content] = [
-        _describe_bus("s_axi", "aximm", _wires("s_axi", channels), {"PROTOCOL": "AXI4LITE"}, memory="s_axi"),
-        *(_describe_bus(each.port, "axis", _wires(each.port, channels), is_slave=each.is_input) for each in channels),
+        _describe_bus("s_axi", "aximm", _wires("s_axi", ports), {"PROTOCOL": "AXI4LITE"}, memory="s_axi"),
+        *(_describe_bus(each.port, "axis", _wires(each.port, ports), is_slave=each.is_input) for each in channels),
+        *(_describe_bus(each, "aximm", _wires(each, ports), {"PROTOCOL": "AXI4"}, is_slave=False) for each in masters),
         _describe_bus("aclk", "clock", {"CLK": "aclk"}, associated),
         _describe_bus("aresetn", "reset", {"RST": "aresetn"}, {"POLARITY": "ACTIVE_LOW"}),
     ]
@@ -118,7 +128,7 @@ def _describe_component(top: str, channels: Sequence[Channel], files: Sequence[s
         ("memoryMaps", [("memoryMap", [("name", "s_axi"), ("addressBlock", _describe_registers(channels))])]),
         ("model", [
             ("views", [("view", view)]),
-            ("ports", [("port", _describe_port(*each)) for each in shell_ports(channels)]),
+            ("ports", [("port", _describe_port(*each)) for each in ports]),
             ("modelParameters", [("modelParameter", [("name", "ENABLED"), ("value", "0")])]),
         ]),
         ("fileSets", [("fileSet", [("name", "sources"), *(("file", _describe_file(path)) for path in files)])]),
@@ -145,9 +155,9 @@ def _make_element(name: str, content: _Content) -> ElementTree.Element:
     return made
 
 
-def _wires(bus: str, channels: Sequence[Channel]) -> dict[str, str]:
+def _wires(bus: str, ports: Sequence[tuple[str, str, int]]) -> dict[str, str]:
     """The wires of a bus, by its own names for them -> the ports."""
-    names = [name for _, name, _ in shell_ports(channels) if name.startswith(f"{bus}_")]
+    names = [name for _, name, _ in ports if name.startswith(f"{bus}_")]
     return {name.removeprefix(f"{bus}_").upper(): name for name in names}
 
 
@@ -213,15 +223,17 @@ def _iterate_registers(channels: Sequence[Channel]) -> Iterator[tuple[str, int, 
 # LiteX, and the projects of vendors.
 
 
-def _litex_text(top: str, channels: Sequence[Channel]) -> str:
+def _litex_text(top: str, channels: Sequence[Channel], outside: Outside) -> str:
     """A core for LiteX with the streams and registers of the shell."""
     streams = "".join(
         f"        self.{each.port} = AXIStreamInterface(data_width={each.width}, keep_width={each.width // 8})\n"
         for each in channels
     )
+    if outside.port:
+        streams += f"        self.m_axi = AXIInterface(data_width={outside.port}, address_width=64, id_width=1)\n"
     ports = [
         f"            {way[0]}_{name}={_litex_signal(name)},\n"
-        for way, name, _ in shell_ports(channels)
+        for way, name, _ in shell_ports(channels, outside)
         if name not in ("aclk", "aresetn")
     ]
     return Template(read_template("litex.txt")).substitute(top=top, streams=streams, ports="".join(ports))
@@ -230,11 +242,11 @@ def _litex_text(top: str, channels: Sequence[Channel]) -> str:
 def _litex_signal(port: str) -> str:
     """`self.s_axi.aw.addr` for s_axi_awaddr, `self.s_axis_0.data` for s_axis_0_tdata."""
     bus, _, wire = port.rpartition("_")
-    if bus != "s_axi":
+    if not bus.endswith("_axi"):
         return f"self.{bus}.{wire[1:]}"
     channel = next(each for each in ("aw", "ar", "w", "b", "r") if wire.startswith(each))
-    wide = "[:12]" if wire.endswith("addr") else ""
-    return f"self.s_axi.{channel}.{wire.removeprefix(channel)}{wide}"
+    wide = "[:12]" if bus == "s_axi" and wire.endswith("addr") else ""
+    return f"self.{bus}.{channel}.{wire.removeprefix(channel)}{wide}"
 
 
 #: The beginning of a part's name -> what its tools call a file of constraints.

@@ -12,7 +12,7 @@ from mase_server.hardware.design import Design, Fold, Operation, Stream
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.netlist import build_netlist
-from mase_server.hardware.verilog import Instance, Netlist, Parameters, Wide, find_components, precision_parameters
+from mase_server.hardware.verilog import Instance, Joined, Netlist, Wide, find_components, precision_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,9 @@ def _describe_operation(
     return Becomes(instance.name, instance.module, True, found, lanes_out, files)
 
 
-def _plain_parameter_values(parameters: Parameters | Mapping[str, int | str | Wide]) -> dict[str, int | str]:
-    return {name: value.value if isinstance(value, Wide) else value for name, value in parameters.items()}
+def _plain_parameter_values(parameters: Mapping[str, int | str | Wide | Joined]) -> dict[str, int | str]:
+    plain = {name: value for name, value in parameters.items() if not isinstance(value, Joined)}
+    return {name: value.value if isinstance(value, Wide) else value for name, value in plain.items()}
 
 
 def _of_stream(name: str, stream: Stream, lanes: int) -> dict[str, int | str]:

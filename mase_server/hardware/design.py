@@ -7,11 +7,11 @@ rounded when their integers are read, so a refusal costs no more than shapes do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import gcd, isqrt, prod
+from math import ceil, gcd, isqrt, prod, sqrt
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ class Fold:
     taps: rows and columns of a kernel that are worked on at once.  serial: products are made bit by bit, without
     multipliers.  engine: of the multipliers that other layers use in turn, the lanes of input and of output; None for
     multipliers of its own.  An engine's multipliers are not in `multipliers`, and `cycles` are those of the engine that
-    this operation takes.
+    this operation takes.  reads: cycles in which a memory outside gives its weights.  delay: further cycles from an
+    operand to its result.
     """
 
     par_in: int
@@ -39,6 +40,15 @@ class Fold:
     taps: tuple[int, int] = (1, 1)
     engine: tuple[int, int] | None = None
     serial: bool = False
+    reads: int = 0
+    delay: int = 0
+
+    def elapsed(self, places: Tensor, size: int) -> Tensor:
+        """Cycles from the first of a sample's `size` results to those at some places, while it never waits."""
+        if not self.delay:
+            return places * (self.cycles / size)
+        # The results of vectors that share a reading of the weights come together.
+        return places // round(size * self.delay / self.cycles) * float(self.delay)
 
     @property
     def products(self) -> int:
@@ -86,6 +96,86 @@ def find_divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""
     small = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
     return sorted({*small, *(number // each for each in small)})
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """The way of weights from a memory outside, `options["streamed"]` of an operation.
+
+    rows: the vectors that they are read for at a time.  width: bits of a beat of the memory's port.  pace: beats
+    that the memory gives in a cycle, up to 1.
+    """
+
+    rows: int
+    width: int
+    pace: float
+
+    def fold(self, operation: Operation, fold: Fold) -> Fold:
+        """A fold, as fast as the weights come."""
+        weight, words = operation.constants["weight"], fold.par_in * fold.par_out
+        vectors, count = operation.out.size // weight.shape[0], -(-weight.given.numel() // words)
+        beats = vectors // self.rows * count_beats(count, words * weight.format.width, self.width)
+        reads = ceil(beats / self.pace)
+        cycles = max(fold.cycles, reads)
+        return replace(fold, cycles=cycles, reads=reads, delay=cycles * self.rows // vectors if self.rows > 1 else 0)
+
+
+def count_beats(words: int, bits: int, width: int) -> int:
+    """Beats of words of so many bits: whole words stand in one, or one takes several."""
+    return -(-words // (width // bits)) if bits <= width else words * -(-bits // width)
+
+
+def can_stream(operation: Operation) -> bool:
+    """Can the weights of an operation come from outside? Of linear layers and convolutions without groups."""
+    return operation.kind in ("linear", "conv2d") and operation.options.get("groups", 1) == 1
+
+
+def stream_weights(design: Design, names: Sequence[str], width: int, pace: float, room: float | None = None) -> Design:
+    """The design with the weights of some operations outside.
+
+    width, pace: as in `Streamed`.  room: bits for buffers of the vectors that share a reading, and of their
+    results; a quarter of these weights by default.
+    """
+    rows = _rows_at_a_time(design, names, room)
+
+    def streamed(operation: Operation) -> Operation:
+        way = Streamed(rows[operation.name], width, pace)
+        return replace(operation, options={**operation.options, "streamed": way})
+
+    operations = design.operations.items()
+    return replace(design, operations={name: streamed(each) if name in rows else each for name, each in operations})
+
+
+def _rows_at_a_time(design: Design, names: Sequence[str], room: float | None) -> dict[str, int]:
+    """The vectors for which each operation's weights are read at a time: with them least is read in all.
+
+    With r rows v / r times w bits are read, and r * b bits are buffered. For a given sum of the latter the sum of the
+    former is least where r is proportional to sqrt(v * w / b), but for operations whose v is less.
+    """
+    sizes = {name: _size_of_rows(design, design.operations[name]) for name in names}
+    left = sum(weight for _, weight, _ in sizes.values()) / 4 if room is None else room
+    wanted = {name: sqrt(vectors * weight / buffer) for name, (vectors, weight, buffer) in sizes.items()}
+    rows: dict[str, int] = {}
+    while others := [name for name in names if name not in rows]:
+        scale = left / sum(sizes[name][2] * wanted[name] for name in others)
+        whole = [name for name in others if scale * wanted[name] >= sizes[name][0]]
+        if not whole:
+            return rows | {name: _largest_divisor(sizes[name][0], scale * wanted[name]) for name in others}
+        rows |= {name: sizes[name][0] for name in whole}
+        left -= sum(sizes[name][0] * sizes[name][2] for name in whole)
+    return rows
+
+
+def _largest_divisor(number: int, most: float) -> int:
+    return max(each for each in find_divisors(number) if each <= max(1, most))
+
+
+def _size_of_rows(design: Design, operation: Operation) -> tuple[int, int, int]:
+    """Vectors of a sample, bits of the weights, and bits that a vector takes in the buffers."""
+    weight, before = operation.constants["weight"], design.operations[operation.inputs[0]].out
+    results, elements = weight.shape[0], prod(weight.shape[1:])
+    buffer = 2 * (elements * before.format.width + results * operation.out.format.width)
+    return operation.out.size // results, weight.given.numel() * weight.format.width, buffer
 
 
 def products_of_mean(count: int) -> int:

@@ -21,7 +21,13 @@ from mase_server.hardware.design import Design, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds.kind import image_order
-from mase_server.hardware.memories import pack_rows, words_to_hexadecimal
+from mase_server.hardware.memories import (
+    beats_to_hexadecimal,
+    make_image,
+    pack_rows,
+    place_regions,
+    words_to_hexadecimal,
+)
 from mase_server.hardware.netlist import build_netlist
 from mase_server.hardware.twin import integer_graph
 from mase_server.hardware.verilog import (
@@ -29,11 +35,13 @@ from mase_server.hardware.verilog import (
     SHELL_COMPONENTS,
     Channel,
     Netlist,
+    Outside,
     Tap,
     Text,
     element_bytes,
     find_components,
     make_identifier,
+    outside_ports,
     shell_text,
     top_text,
 )
@@ -76,24 +84,35 @@ def _count_held_numbers(operation: Operation) -> int:
     return operation.out.size * (1 if windows is None else prod(windows.kernel))
 
 
+#: The file of the weights that are read from outside.
+IMAGE = "weights.bin"
+
+
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """The emitted files. name: of the outermost module.  files: text by relative path.
 
-    top: the top module, with the lines of each operation.
+    top: the top module, with the lines of each operation.  image: the weights that are read from outside, as IMAGE.
     """
 
     name: str
     files: Mapping[str, str]
     top: Text
+    image: bytes = b""
+
+    @property
+    def contents(self) -> Mapping[str, bytes]:
+        """The bytes of every file."""
+        found = {path: text.encode() for path, text in self.files.items()}
+        return found | ({IMAGE: self.image} if self.image else {})
 
     def write(self, folder: Path) -> None:
         """Write every file; other files in the folder stay. OSError names the first that cannot be written."""
-        for path, text in self.files.items():
+        for path, content in self.contents.items():
             place = folder / path
             try:
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(text, encoding="utf-8")
+                place.write_bytes(content)
             except OSError as error:
                 told = f"cannot write {place}: {error.strerror}. The folder is incomplete: emit again later"
                 raise OSError(error.errno, told) from error
@@ -151,20 +170,24 @@ def build_folder(
     memories = {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
     files |= memories
     checksum = zlib.crc32("".join(memories[name] for name in sorted(memories)).encode())
+    image = make_image(made.made.regions, made.made.port)
+    outside = Outside(made.made.port, len(image), zlib.crc32(image))
     if channels:
-        files[f"{top}.sv"] = shell_text(made.name, channels, checksum)
-    bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels)
+        files[f"{top}.sv"] = shell_text(made.name, channels, checksum, outside)
+    bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels, image)
     files |= {f"sim/{path}": content for path, content in bench.items()}
+    files |= {"weights.json": _describe_image(made.made, image)} if image else {}
     sources = [*(f"rtl/{path.name}" for path in needed), *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
     files["files.f"] = "".join(f"{path}\n" for path in sources)
     if channels:
-        files |= attach_to_bus(top, channels, checksum, sources, sorted(memories))
+        files |= attach_to_bus(top, channels, checksum, outside, sources, sorted(memories))
     files["Makefile"] = read_template("Makefile").replace("@TOP@", top)
     if build.part:
         files |= attach_to_part(top, build.part, "aclk" if channels else "clk", sources, sorted(memories))
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures) + bus_page(top, channels)
-    return Emitted(top, files, made.text)
+    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures)
+    files["README.md"] += bus_page(top, channels) + _image_page(made.made, image)
+    return Emitted(top, files, made.text, image)
 
 
 def random_inputs(design: Design, vectors: int, seed: int = 0) -> list[Tensor]:
@@ -254,7 +277,8 @@ def describe_losses(accuracy: Accuracy, weights: str) -> str:
 def _pace_sentence(totals: Totals) -> str:
     interval, latency = totals["interval"], totals["latency"]
     known = f", and comes out {latency} cycles after its first beat" if latency else ""
-    return f"A sample takes {interval} cycles once the pipeline is full{known}"
+    reads = f". Its weights are read from outside in {totals['reads']} of them" if totals["reads"] else ""
+    return f"A sample takes {interval} cycles once the pipeline is full{known}{reads}"
 
 
 def _port_rows(design: Design, made: Netlist) -> Iterator[str]:
@@ -334,12 +358,61 @@ def _streams(made: Netlist, design: Design) -> Iterator[tuple[str, int, Stream, 
             yield kind, index, operation.out, tap
 
 
+# The image of weights outside.
+
+
+def _describe_image(made: Netlist, image: bytes) -> str:
+    """The layout, one layer a line. offset, words: the first byte, and how many words there are.  bits: of a word."""
+    regions = zip(made.regions, place_regions(made.regions, made.port), strict=True)
+    layers = {
+        each.operation: {"offset": offset, "beats": beats, "words": len(each.words), "bits": each.width}
+        for each, (offset, beats) in regions
+    }
+    whole = {"file": IMAGE, "bytes": len(image), "crc32": f"{zlib.crc32(image):#010x}", "beat_bits": made.port}
+    return _json_by_lines({**whole, **layers})
+
+
+def _image_page(made: Netlist, image: bytes) -> str:
+    """The part of the README about weights outside; "" without any."""
+    if not image:
+        return ""
+    rows = [
+        make_row(each.operation, f"0x{offset:x}", str(beats), str(len(each.words)), str(each.width))
+        for each, (offset, beats) in zip(made.regions, place_regions(made.regions, made.port), strict=True)
+    ]
+    return Template(_IMAGE_PAGE).substitute(
+        file=IMAGE, size=f"{len(image):,}", checksum=f"{zlib.crc32(image):#010x}", port=made.port,
+        rows="\n".join(rows),
+    )  # fmt: skip
+
+
+_IMAGE_PAGE = """
+## Weights outside
+
+`$file` holds the weights of the layers below: $size bytes, CRC-32 $checksum. Copy it to a memory behind
+`m_axi`, an AXI4 port of $port bits that only reads. Its address, `weights_base`, is a multiple of 4096, and is looked
+at in the first cycle with `weights_enable`; on a bus, write it to `WEIGHTS_LOW` and `WEIGHTS_HIGH` before `CONTROL`.
+`weights_aresetn` is the reset of the memory's side: without it, `rst` waits for the bursts that are under way.
+`weights_error` stays high after an answer that was no OKAY. Bursts are INCR, of at most 16 beats, with the ID 0.
+
+Each layer begins at a multiple of 4096. A word is the weights that its multipliers take in a cycle, as in a `.mem`
+file: a block of weight[result, element], elements fastest, the first one lowest; first all blocks of the first results.
+A beat holds as many whole words as fit, the first one lowest, or a word takes as many beats as it needs; the rest is
+zero. Bytes are little-endian. `weights.json` tells the same to programs.
+
+| layer | first byte | beats | words | bits of a word |
+|---|---|---|---|---|
+$rows
+"""
+
+
 # The simulation in an emitted folder: all streams are driven from files and compared with files.
 
 _WORD = 32
 #: The least width of a vector: Verilator uses another type up to 64 bits.
 _LEAST = 96
 _SOURCES = ("driver.cpp", "driver.h", "glue.cpp")
+_MEMORY = "axi_memory.sv"
 _COCOTB, _COCOTB_BUS = "cocotb_bench.py", "cocotb_axi.py"
 #: Cycles that any design may go without a beat.
 _PATIENCE = 100_000
@@ -414,19 +487,23 @@ def bench_files(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     channels: Sequence[Channel] = (),
+    image: bytes = b"",
 ) -> Mapping[str, str]:
     """The files under `sim/`: the driver, the module `bench` around the module `name`, the plan and the vectors.
 
     inputs, outputs: integers for each input, and the expected ones of each output, [samples, ...].  channels: the
-    streams, if the module has them on a bus.
+    streams, if the module has them on a bus.  image: the weights outside.
     """
     files = {source: _read_bench_source(source) for source in (*_SOURCES, *([_COCOTB] if channels else []))}
     files[f"test_{name}.py"] = _read_bench_source(_COCOTB_BUS if channels else _COCOTB)
     ports = list(_bench_ports(made, design, channels))
-    files["bench.sv"] = _bench_module(name, ports)
+    files["bench.sv"] = _bench_module(name, ports, made, 8 * len(image) // max(made.port, 1))
+    if image:
+        files["bench.sv"] += "\n" + _read_bench_source(_MEMORY)
+        files["weights.hex"] = beats_to_hexadecimal(image, made.port)
     for port, values in zip(ports, (*inputs, *outputs), strict=True):
         files[f"{port.name}.hex"] = words_to_hexadecimal(port.beats(values), port.width)
-    patience = _PATIENCE + 2 * sum(fold.cycles for fold in folding.folds.values())
+    patience = _PATIENCE + 2 * (folding.reads + sum(fold.cycles for fold in folding.folds.values()))
     files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
     files["streams.json"] = _json_by_lines({port.name: port.about for port in ports})
     return files
@@ -467,11 +544,16 @@ def _bench_ports(made: Netlist, design: Design, channels: Sequence[Channel]) -> 
         word += (port.width + _WORD - 1) // _WORD
 
 
-def _bench_module(name: str, ports: Sequence[_Port]) -> str:
+def _bench_module(name: str, ports: Sequence[_Port], made: Netlist, beats: int) -> str:
+    """The module. beats: of the memory with weights, if there is one."""
+    port = made.port
     on_bus = ports[0].channel is not None
     wires = ["      .aclk(clk)", "      .aresetn(!rst)"] if on_bus else ["      .clk(clk)", "      .rst(rst)"]
     if on_bus:
         wires += [f"      .s_axi_{wire}({'0' if way == 'input' else ''})" for way, wire, _ in LITE_PORTS]
+    given = {"weights_aresetn": "started", "weights_enable": "1'b1", "weights_base": _BASE}
+    outside = [wire for _, wire, _ in (outside_ports(port) if port else [])]
+    wires += [f"      .{wire}({given.get(wire, wire)})" for wire in outside if not on_bus or wire.startswith("m_axi")]
     listed = ",\n".join([*wires, *(line for port in ports for line in port.connections())])
     return f"""/// All streams of {name} side by side, as 32-bit words; made for simulation/driver.cpp.
 module bench (
@@ -484,10 +566,53 @@ module bench (
     output logic [{_count_flags(ports, "out") - 1}:0] out_valid,
     input  logic [{_count_flags(ports, "out") - 1}:0] out_ready
 );
-  {name} {"#(.ENABLED(1'b1)) " if on_bus else ""}dut (
+{_memory_instance(made, beats, "!rst" if on_bus else "started")}  {name} {_bench_parameters(on_bus, port)}dut (
 {listed}
   );
 endmodule
+"""
+
+
+#: Where the image stands in a simulation.
+_BASE = "64'h12345000"
+
+
+def _bench_parameters(on_bus: bool, port: int) -> str:
+    if not on_bus:
+        return ""
+    return f"#(.ENABLED(1'b1), .WEIGHTS_BASE({_BASE})) " if port else "#(.ENABLED(1'b1)) "
+
+
+def _memory_instance(made: Netlist, beats: int, reset: str) -> str:
+    """The memory with weights, and its wires; "" without one. reset: `started` lets bursts be under way in a reset."""
+    port = made.port
+    if not port:
+        return ""
+    declared = "".join(
+        f"  logic [{bits - 1}:0] {wire};\n" for _, wire, bits in outside_ports(port) if wire.startswith("m_axi")
+    )
+    inner = (
+        "araddr",
+        "arlen",
+        "arsize",
+        "arburst",
+        "arvalid",
+        "arready",
+        "rdata",
+        "rresp",
+        "rlast",
+        "rvalid",
+        "rready",
+    )
+    connected = "".join(f",\n      .{wire}(m_axi_{wire})" for wire in inner)
+    return f"""{declared}  logic started, weights_error;
+  initial started = 1'b0;
+  always @(posedge clk) if (!rst) started <= 1'b1;
+  assign m_axi_rid = '0;
+  axi_memory #(.BUS_WIDTH({port}), .WORDS({beats}), .BASE({_BASE}), .PACE({round(1024 * made.pace)})) outside (
+      .clk(clk),
+      .aresetn({reset}){connected}
+  );
 """
 
 

@@ -57,7 +57,21 @@ class Folding:
         found = {name: fold.cycles for name, fold in self.folds.items()}
         for engine in self.engines:
             found |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
+        if self.reads:
+            # The layers with weights from outside share the memory's port.
+            found |= {name: max(found[name], self.reads) for name, fold in self.folds.items() if fold.reads}
         return found
+
+    @property
+    def reads(self) -> int:
+        """Cycles of a sample in which the outside memory gives weights."""
+        return sum(fold.reads for fold in self.folds.values())
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The layers that wait for their weights from outside: for the memory, or for each other at its port."""
+        shared = self.reads >= self.interval
+        return tuple(name for name, fold in self.folds.items() if fold.reads and (shared or fold.reads >= fold.cycles))
 
     @property
     def bottlenecks(self) -> tuple[str, ...]:
@@ -75,6 +89,8 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
     """
     ways = _find_ways(design)
     if interval is not None:
+        if (reads := _fewest_reads(ways)) > interval:
+            raise FoldingError(f"the weights of a sample take {reads} cycles to be read from outside, not {interval}")
         found = _fold_within_interval(design, ways, interval)
         if multipliers is None or found.multipliers <= multipliers:
             return found
@@ -107,17 +123,26 @@ def _find_ways(design: Design) -> _Ways:
     for name, operation in design.operations.items():
         with blame_operation(operation):
             folds = tuple(KINDS[operation.kind].folds(design, operation))
+        # A word that fills beats of the memory badly would cost its time.
         if folds:
-            ways[name] = folds
+            least = _LESS_PACKED * min(each.reads for each in folds)
+            ways[name] = tuple(each for each in folds if each.reads <= least)
     return ways
+
+
+#: How many times the fewest reads of an operation its folds may take.
+_LESS_PACKED = 1.25
 
 
 def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding:
     """The smallest folding within an interval."""
     chosen = _choose_folds(design, ways, interval)
+    reads = sum(each.reads for each in chosen.values())
     slowest = max((_cycles_with_converter(design, ways, chosen, name) for name in chosen), default=1)
     return Folding(
-        chosen, slowest, sum(each.multipliers for each in chosen.values()) + _count_product_multipliers(design, chosen)
+        chosen,
+        max(slowest, reads),
+        sum(each.multipliers for each in chosen.values()) + _count_product_multipliers(design, chosen),
     )
 
 
@@ -137,8 +162,8 @@ def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
 
 def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget if no layers share multipliers."""
-    fastest = _fastest_interval(ways)
-    intervals = sorted(each for each in _possible_intervals(design, ways) if each >= fastest)
+    fastest = max(_fastest_interval(ways), _fewest_reads(ways))
+    intervals = sorted(each for each in {fastest, *_possible_intervals(design, ways)} if each >= fastest)
     # Fewer cycles never need fewer multipliers in layers; operations at the pace of their neighbours may need a few
     # more.
     first = bisect_left(intervals, True, key=lambda each: _least_multipliers(ways, each) <= budget) if intervals else 0
@@ -152,7 +177,7 @@ def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
 def _dots_of(design: Design, name: str) -> Dots | None:
     operation = design.operations[name]
     dots = KINDS[operation.kind].dots
-    return None if dots is None else dots(design, operation)
+    return None if dots is None or "streamed" in operation.options else dots(design, operation)
 
 
 def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | None:
@@ -162,7 +187,7 @@ def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | No
     if not dots or budget < 1:
         return None
     sharing = _Sharing(dots, ways, budget)
-    low = _fastest_interval(sharing.others)
+    low = max(_fastest_interval(sharing.others), _fewest_reads(ways))
     high = max(sum(each.fastest(1, 1) for each in dots.values()), _slowest_interval(ways))
     spare = budget
     while spare > 0:
@@ -270,6 +295,11 @@ def _slowest_interval(ways: _Ways) -> int:
 def _fastest_interval(ways: _Ways) -> int:
     """The fastest fold of the slowest layer: no interval is shorter."""
     return max((min(each.cycles for each in folds) for folds in ways.values()), default=1)
+
+
+def _fewest_reads(ways: _Ways) -> int:
+    """Cycles in which the outside memory gives the weights of all layers: no interval is shorter."""
+    return sum(min(each.reads for each in folds) for folds in ways.values())
 
 
 def _least_multipliers(ways: _Ways, interval: int) -> int:

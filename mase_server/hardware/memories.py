@@ -1,14 +1,19 @@
-"""Memory files: integers packed into words, element 0 in the low bits, one hexadecimal word on each line."""
+"""Memory files: integers packed into words, element 0 in the low bits, one hexadecimal word on each line.
+
+And the image of a memory outside: the same words, packed into beats of its port.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Protocol, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from mase_server.hardware.design import count_beats
 
 _DIGITS = torch.tensor(list(b"0123456789abcdef"), dtype=torch.uint8)
 _NEW_LINE = ord("\n")
@@ -81,6 +86,58 @@ def words_to_hexadecimal(words: Sequence[int], width: int) -> str:
         return words.text()
     digits = (width + 3) // 4
     return "".join(f"{word:0{digits}x}\n" for word in words)
+
+
+# The image of an outside memory: a region for each layer, each at the beginning of a page.
+
+_PAGE = 4096
+
+
+class Region(Protocol):
+    """Words of `width` bits each."""
+
+    @property
+    def width(self) -> int:
+        """Bits of a word."""
+        ...
+
+    @property
+    def words(self) -> Sequence[int]:
+        """All words."""
+        ...
+
+
+def place_regions(regions: Iterable[Region], port: int) -> list[tuple[int, int]]:
+    """The first byte of each region, and its beats. port: bits of a beat."""
+    found, end = [], 0
+    for each in regions:
+        beats = count_beats(len(each.words), each.width, port)
+        found.append((end, beats))
+        end += -(-beats * port // 8 // _PAGE) * _PAGE
+    return found
+
+
+def make_image(regions: Sequence[Region], port: int) -> bytes:
+    """The bytes of all regions, and zeros up to each: little-endian, the first word of a beat lowest."""
+    image = bytearray()
+    for each, (offset, _) in zip(regions, place_regions(regions, port), strict=True):
+        image += bytes(offset - len(image)) + _words_to_beats(each, port)
+    return bytes(image)
+
+
+def _words_to_beats(region: Region, port: int) -> bytes:
+    assert isinstance(region.words, Words)
+    rows, packed = region.words.make(), max(1, port // region.width)
+    beats = functional.pad(rows, (0, 0, 0, -len(rows) % packed)).reshape(-1, packed * rows.shape[1])
+    digits = -(-packed * region.width // port) * port // 4
+    lines = _rows_to_hexadecimal(beats, region.words.width).splitlines()
+    return b"".join(bytes.fromhex(line.rjust(digits, "0"))[::-1] for line in lines)
+
+
+def beats_to_hexadecimal(image: bytes, port: int) -> str:
+    """An image for $readmemh, a beat on each line."""
+    size = port // 8
+    return "".join(image[at : at + size][::-1].hex() + "\n" for at in range(0, len(image), size))
 
 
 def _rows_to_hexadecimal(rows: Tensor, width: int) -> str:

@@ -9,10 +9,21 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from mase_server.hardware.design import Design, Fold, Operation, Stream, blame_operation
+from mase_server.hardware.design import Design, Operation, Stream, Streamed, blame_operation
 from mase_server.hardware.folding import Engine, Folding
 from mase_server.hardware.kinds import KINDS
-from mase_server.hardware.verilog import Instance, Memory, Netlist, Parameters, Tap, Wires, stream_ports
+from mase_server.hardware.memories import Words, place_regions
+from mase_server.hardware.verilog import (
+    Instance,
+    Joined,
+    Memory,
+    Netlist,
+    Parameters,
+    Tap,
+    Wires,
+    memory_ports,
+    stream_ports,
+)
 
 #: Beats that may wait beyond the necessary minimum: the longer path takes time too.
 _SLACK = 16
@@ -47,6 +58,8 @@ class Builder:
             self.taps[operation.name] = [tap] if readers < 2 else self._fork_stream(operation, tap, readers)
         for engine in self.folding.engines:
             self._add_engine(engine)
+        if self.made.regions:
+            self._add_reader()
         self.made.outputs += [self.taps[name].pop(0) for name in self.design.outputs]
         return self.made
 
@@ -97,7 +110,45 @@ class Builder:
         total = data + weight + (-(-max(lengths) // engine.par_in) * engine.par_in - 1).bit_length()
         return {"ENGINE_DATA_WIDTH": data, "ENGINE_WEIGHT_WIDTH": weight, "ENGINE_SUM_WIDTH": total}
 
+    def _add_reader(self) -> None:
+        """The master that reads all weights from outside."""
+        regions, bits = self.made.regions, self.made.port
+        count, places = len(regions), place_regions(regions, bits)
+        for wire, width in (("beats", count * bits), ("valid", count), ("ready", count)):
+            self.made.vectors.append((f"weights_{wire}", width))
+        parameters: Parameters = {
+            "COUNT": count,
+            "BUS_WIDTH": bits,
+            "OFFSETS": Joined(tuple(offset for offset, _ in places)),
+            "BEATS": Joined(tuple(beats for _, beats in places)),
+        }
+        ports = {
+            "aresetn": "weights_aresetn",
+            "enable": "weights_enable",
+            "base": "weights_base",
+            "error": "weights_error",
+            "data_out_0": "weights_beats",
+            "data_out_0_valid": "weights_valid",
+            "data_out_0_ready": "weights_ready",
+            **{f"m_axi_{wire}": f"m_axi_{wire}" for _, wire, _ in memory_ports(bits)},
+        }
+        self.instance("weights_i", "axi_reader", parameters, ports, regions[0].operation)
+
     # For kinds.
+
+    def region(self, operation: Operation, bits: int, words: Words, way: Streamed) -> None:
+        """Have words of so many bits come from outside, for an operation."""
+        self.made.port, self.made.pace = way.width, way.pace
+        self.made.regions.append(Memory("", bits, words, operation.name))
+
+    def weights_of(self, operation: Operation) -> dict[str, str]:
+        """The ports of weights from outside; {} if they are on the chip."""
+        names = [each.operation for each in self.made.regions]
+        if operation.name not in names:
+            return {}
+        index, bits = names.index(operation.name), self.made.port
+        wires = {"": f"beats[{index * bits}+:{bits}]", "_valid": f"valid[{index}]", "_ready": f"ready[{index}]"}
+        return {f"data_in_1{port}": f"weights_{wire}" for port, wire in wires.items()}
 
     def engine_of(self, operation: Operation, parameters: Parameters) -> dict[str, str]:
         """The ports to the engine that an operation shares, whose sizes join the parameters; {} if it has none."""
@@ -201,7 +252,8 @@ class Builder:
 # takes time too. Here samples arrive evenly, one in each interval, and everything is done as early as possible;
 # elements that have arrived and are not wanted yet need room. Inputs that arrive earlier delay nothing.
 
-#: Samples that are followed: the last one meets the remains of those before it.
+#: Samples that are followed: the last one meets the remains of those before it. There are more of them where weights
+#: from outside are read for so many vectors that several samples are on their way.
 _SAMPLES = 3
 #: Points in time of a sample that are looked at: longer streams are followed in groups of elements.
 _MOMENTS = 2048
@@ -216,14 +268,19 @@ def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[
         return {}
     found: dict[tuple[str, int], int] = {}
     flows: dict[str, _Flow] = {}
+    samples = _SAMPLES + -(-sum(fold.delay for fold in folding.folds.values()) // folding.interval)
     for operation in design.operations.values():
         ends = _moment_ends(operation.out)
         operands = [flows[name] for name in operation.inputs]
         reach = [
-            _over_samples(each[ends], flow.size) for each, flow in zip(ways.reach(operation), operands, strict=True)
+            _over_samples(each[ends], flow.size, samples)
+            for each, flow in zip(ways.reach(operation), operands, strict=True)
         ]
         begun, latency = _begin_times(
-            folding, operation, ends, [flow.at(each) for flow, each in zip(operands, reach, strict=True)]
+            folding,
+            operation,
+            _over_samples(ends, operation.out.size, samples),
+            [flow.at(each) for flow, each in zip(operands, reach, strict=True)],
         )
         flows[operation.name] = _Flow(operation.out.size, ends, begun + latency)
         if len(operands) > 1:
@@ -269,30 +326,26 @@ def _moment_ends(stream: Stream) -> Tensor:
     return (torch.arange(0, stream.size, group) + group - 1).clamp(max=stream.size - 1)
 
 
-def _over_samples(places: Tensor, size: int) -> Tensor:
+def _over_samples(places: Tensor, size: int, samples: int) -> Tensor:
     """Places in one sample as places over all samples; a place may not precede an earlier need."""
-    starts = torch.arange(_SAMPLES)[:, None] * size
+    starts = torch.arange(samples)[:, None] * size
     return (places + starts).reshape(-1).cummax(0).values.clamp(min=0)
 
 
-def _begin_times(folding: Folding, operation: Operation, ends: Tensor, ready: list[Tensor]) -> tuple[Tensor, float]:
+def _begin_times(folding: Folding, operation: Operation, places: Tensor, ready: list[Tensor]) -> tuple[Tensor, float]:
     """The times at which elements of a result begin, each after the one before and after all that it needs; and the
     cycles until they are available."""
     size, fold = operation.out.size, folding.folds.get(operation.name)
-    counted = (ends + torch.arange(_SAMPLES)[:, None] * size).reshape(-1).double()
+    counted = places.double()
     if not ready:
         return counted * (folding.interval / size), 0.0
-    pace, latency = _pace_of_fold(size, fold)
     latest = torch.stack(ready).amax(0)
-    # Element k begins at the latest of: ready[j] + (k - j) * pace, for all j up to k.
-    return (latest - counted * pace).cummax(0).values + counted * pace, latency
-
-
-def _pace_of_fold(size: int, fold: Fold | None) -> tuple[float, float]:
-    """Cycles from one element to the next, and from an operand to its result."""
     if fold is None:
-        return 0.0, _REGISTERS
-    return fold.cycles / size, _REGISTERS + 2 * fold.par_out * fold.cycles / size
+        return latest.cummax(0).values, _REGISTERS
+    # Element k begins at the latest of: ready[j] + the cycles from j to k, for all j up to k.
+    elapsed = fold.elapsed(counted, size)
+    latency = fold.delay or 2 * fold.par_out * fold.cycles / size
+    return (latest - elapsed).cummax(0).values + elapsed, _REGISTERS + latency
 
 
 # The room that streams need to wait in where they meet again, so that the hardware can never deadlock.

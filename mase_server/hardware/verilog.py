@@ -26,7 +26,7 @@ RESERVED = frozenset(_WORDS.read_text(encoding="utf-8").split())
 
 #: Parts of generated names of wires and instances: a name that contains one could collide with a generated one.
 _MADE = re.compile(
-    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$"
+    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$|^(weights|m_axi)_"
 )
 
 
@@ -94,6 +94,8 @@ def top_text(name: str, made: Netlist, about: Iterable[str] = ()) -> Text:
 
 def _port_lines(made: Netlist) -> list[str]:
     ports = [("input ", "clk", 1), ("input ", "rst", 1)]
+    if made.port:
+        ports += [(f"{way:6}", name, bits) for way, name, bits in outside_ports(made.port)]
     for index, tap in enumerate(made.inputs):
         ports += _stream_ports(f"data_in_{index}", tap, "input ", "output")
     for index, tap in enumerate(made.outputs):
@@ -140,9 +142,11 @@ def _connected_lines(module: str, name: str, parameters: Mapping[str, str], port
     ]
 
 
-def _verilog_literal(value: int | str | Wide) -> str:
+def _verilog_literal(value: int | str | Wide | Joined) -> str:
     if isinstance(value, Wide):
         return f"64'd{value.value}"
+    if isinstance(value, Joined):
+        return _words(value.values)
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
@@ -170,7 +174,14 @@ class Wide:
     value: int
 
 
-Parameters = dict[str, int | str | Wide]
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A parameter of several words of 32 bits, the first one lowest."""
+
+    values: tuple[int, ...]
+
+
+Parameters = dict[str, int | str | Wide | Joined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +215,7 @@ class Instance:
 
     name: str
     module: str
-    parameters: Mapping[str, int | str | Wide]
+    parameters: Mapping[str, int | str | Wide | Joined]
     ports: Mapping[str, str]
     operation: str = ""
 
@@ -227,7 +238,8 @@ class Netlist:
     """A top module. inputs, outputs: the streams of its ports, `data_in_0` and so on, with the tap inside.
 
     handshakes: pairs of vectors for forks, by name and length.  vectors: other wires, by name and width.
-    dropped: streams that are not read.
+    dropped: streams that are not read.  regions: words that are read from a memory outside; port: bits of a beat of it.
+    pace: beats of a cycle.
     """
 
     inputs: list[Tap] = field(default_factory=list)
@@ -238,6 +250,9 @@ class Netlist:
     dropped: list[Tap] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
+    regions: list[Memory] = field(default_factory=list)
+    port: int = 0
+    pace: float = 1.0
 
 
 def stream_ports(source: Tap, to: Tap) -> dict[str, str]:
@@ -255,6 +270,28 @@ def stream_ports(source: Tap, to: Tap) -> dict[str, str]:
 def precision_parameters(prefix: str, format: FixedPoint) -> Parameters:
     """MASE's two parameters of a format."""
     return {f"{prefix}_PRECISION_0": format.width, f"{prefix}_PRECISION_1": format.fraction_width}
+
+
+# The port of a memory outside: rtl/axi_reader.sv reads weights through it.
+
+#: What tells the reader its reset, when to begin, where the image is; and its word of an answer that was no OKAY.
+_OUTSIDE = (("input", "aresetn", 1), ("input", "enable", 1), ("input", "base", 64), ("output", "error", 1))
+
+
+def memory_ports(width: int) -> tuple[tuple[str, str, int], ...]:
+    """The read channels of AXI4 from the master's side, without their prefix: direction, name, bits."""
+    return (
+        ("output", "arid", 1), ("output", "araddr", 64), ("output", "arlen", 8), ("output", "arsize", 3),
+        ("output", "arburst", 2), ("output", "arcache", 4), ("output", "arprot", 3), ("output", "arvalid", 1),
+        ("input", "arready", 1), ("input", "rid", 1), ("input", "rdata", width), ("input", "rresp", 2),
+        ("input", "rlast", 1), ("input", "rvalid", 1), ("output", "rready", 1),
+    )  # fmt: skip
+
+
+def outside_ports(width: int) -> list[tuple[str, str, int]]:
+    """The ports of a top module whose weights are outside, as `memory_ports`."""
+    own = [(way, f"weights_{name}", bits) for way, name, bits in _OUTSIDE]
+    return own + [(way, f"m_axi_{name}", bits) for way, name, bits in memory_ports(width)]
 
 
 # The shell that puts a top module on AXI: rtl/axi_stream.sv at each of its streams, and rtl/axi_registers.sv.
@@ -275,12 +312,21 @@ class Register(NamedTuple):
 #: The registers of rtl/axi_registers.sv: the pages and the example are made of them, the tests read each in hardware.
 REGISTERS = (
     Register(0x00, "IDENTIFIER", "r", "0x4d415345: `MASE` in ASCII"),
-    Register(0x04, "VERSION", "r", "of this map: 0x00010000"),
+    Register(0x04, "VERSION", "r", "of this map: 0x00010001"),
     Register(0x08, "CONTROL", "rw", "bit 0: packets may begin; bit 1, written as 1: soft reset (reads 0)"),
-    Register(0x0C, "STATUS", "r", "bit 0: busy, bit 1: idle, bit 2: a packet was wrong"),
+    Register(
+        0x0C,
+        "STATUS",
+        "r",
+        "bit 0: busy, bit 1: idle, bit 2: a packet was wrong, bit 3: so was an answer of the memory",
+    ),
     Register(0x10, "CHECKSUM", "r", "CRC-32 of the `.mem` files one after the other, sorted by name"),
     Register(0x14, "STREAMS", "r", "bits 7..0: inputs, 15..8: outputs, 31..16: bits of a beat of the bus"),
     Register(0x18, "CYCLES", "r", "cycles in which it was busy"),
+    Register(0x1C, "WEIGHTS_CHECKSUM", "r", "CRC-32 of `weights.bin`, the weights outside; 0 without any"),
+    Register(0x20, "WEIGHTS_LOW", "rw", "address of `weights.bin`, bits 31..0, a multiple of 4096"),
+    Register(0x24, "WEIGHTS_HIGH", "rw", "bits 63..32 of it"),
+    Register(0x28, "WEIGHTS_BYTES", "r", "of `weights.bin`"),
 )
 #: Those of each stream, from its own offset: the first input's is FIRST_STREAM, outputs follow the inputs.
 STREAM_REGISTERS = (
@@ -362,35 +408,56 @@ def element_bytes(format: FixedPoint) -> int:
     return 1 << ((format.width - 1) // 8).bit_length()
 
 
-def shell_ports(channels: Sequence[Channel]) -> list[tuple[str, str, int]]:
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Weights that are read from a memory outside. port: bits of a beat, 0 for none.  size, checksum: of the image."""
+
+    port: int
+    size: int
+    checksum: int
+
+
+def shell_ports(channels: Sequence[Channel], outside: Outside) -> list[tuple[str, str, int]]:
     """The ports of the shell around these streams: direction, name, bits."""
     ports = [("input", "aclk", 1), ("input", "aresetn", 1)]
     ports += [(way, f"s_axi_{wire}", bits) for way, wire, bits in LITE_PORTS]
-    return ports + [(way, f"{each.port}_{wire}", bits) for each in channels for way, wire, bits in each.ports]
+    ports += [(way, f"{each.port}_{wire}", bits) for each in channels for way, wire, bits in each.ports]
+    memory = memory_ports(outside.port) if outside.port else ()
+    return ports + [(way, f"m_axi_{wire}", bits) for way, wire, bits in memory]
 
 
-def shell_text(name: str, channels: Sequence[Channel], checksum: int) -> str:
+def shell_text(name: str, channels: Sequence[Channel], checksum: int, outside: Outside) -> str:
     """The module around the top module `name`. channels: its streams, inputs first.  checksum: of its memories."""
     count, width = len(channels), channels[0].width
     inputs = sum(each.is_input for each in channels)
-    declared = [f"{way:6} logic {_bit_range(bits):>6} {port}" for way, port, bits in shell_ports(channels)]
+    memory = [wire for _, wire, _ in memory_ports(outside.port)] if outside.port else []
+    declared = [f"{way:6} logic {_bit_range(bits):>6} {port}" for way, port, bits in shell_ports(channels, outside)]
     numbers = {
         "INPUTS": str(inputs), "OUTPUTS": str(count - inputs), "BUS_WIDTH": str(width), "ENABLED": "ENABLED",
         "CHECKSUM": f"32'h{checksum:08x}",
         "SIZES": _words([each.size * each.element_bytes for each in channels]),
         "FORMATS": _words([each.format_word for each in channels]),
+        "WEIGHTS_BASE": "WEIGHTS_BASE" if outside.port else "64'd0",
+        "WEIGHTS_BYTES": f"32'd{outside.size}",
+        "WEIGHTS_CHECKSUM": f"32'h{outside.checksum:08x}",
     }  # fmt: skip
     told = ("samples", "stalls", "errors", "active")
     wires = {"clk": "aclk", "aresetn": "aresetn", "rst": "rst", "enable": "enable"} | {each: each for each in told}
+    wires |= {"weights_base": "weights_base", "weights_error": "weights_error"}
     lines = [
         f"/// {name} on AXI4: a packet of its streams is a sample, s_axi has its registers.",
         "/// ENABLED: 1 for packets that may begin without a word from a processor.",
+        *(["/// WEIGHTS_BASE: where weights.bin is, until a processor tells it."] if memory else []),
         f"module {name}{SHELL_SUFFIX} #(",
-        "    parameter bit ENABLED = 1'b0",
+        "    parameter bit ENABLED = 1'b0" + ("," if memory else ""),
+        *(["    parameter logic [63:0] WEIGHTS_BASE = 64'd0"] if memory else []),
         ") (",
         *(line[2:] for line in _comma_separated_lines(declared)),
         ");",
-        "  logic rst, enable;",
+        "  logic rst, enable, weights_error;",
+        "  logic [63:0] weights_base;",
+        *([] if memory else ["  logic unused_base;", "  assign weights_error = 1'b0;"]),
+        *([] if memory else ["  assign unused_base = &{1'b0, weights_base};"]),
         *(f"  logic [{count - 1}:0] {each};" for each in told),
         *(line for each in channels for line in _channel_wires(each)),
         "",
@@ -404,6 +471,9 @@ def shell_text(name: str, channels: Sequence[Channel], checksum: int) -> str:
     for number, each in enumerate(channels):
         lines += ["", *_channel_lines(each, number)]
     core = {"clk": "aclk", "rst": "rst"}
+    if memory:
+        core |= {"weights_aresetn": "aresetn", "weights_enable": "enable"}
+        core |= {wire: wire for wire in ("weights_base", "weights_error", *(f"m_axi_{wire}" for wire in memory))}
     core |= {f"{each.name}{end}": f"{each.name}{end}" for each in channels for end in ("", "_valid", "_ready")}
     return "\n".join([*lines, "", *_connected_lines(name, "core_i", {}, core), "endmodule"]) + "\n"
 

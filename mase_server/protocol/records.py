@@ -460,6 +460,7 @@ class BuildRecord(TypedDict):
     target: str
     part: PartRecord | None
     bus: str
+    weights: str
 
 
 class Accuracy(TypedDict, total=False):
@@ -474,18 +475,24 @@ class Accuracy(TypedDict, total=False):
 
 
 class Estimate(TypedDict, total=False):
-    """The resources of one operation, before synthesis. {}: there is no hardware as it was asked for."""
+    """The resources of one operation, before synthesis. {}: there is no hardware as it was asked for.
+
+    reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them.
+    """
 
     multipliers: int
     luts: int
     memory_bits: int
     cycles: int
     latency: int
+    reads: int
+    waits: bool
 
 
 class Totals(TypedDict, total=False):
     """The resources of a whole design. {}: there is no hardware as it was asked for.
 
+    reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them.
     clock, samples: cycles and samples a second, estimated for the target; missing without one.
     """
 
@@ -495,6 +502,8 @@ class Totals(TypedDict, total=False):
     interval: int
     latency: int
     bottlenecks: list[str]
+    reads: int
+    waiting: list[str]
     clock: float
     samples: float
 

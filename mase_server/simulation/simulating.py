@@ -43,7 +43,8 @@ async def simulate(
     flight.  limit: seconds in all, None for no limit.  progress: receives reports.  Errors are in "log", with status
     "failed"; cancelling ends all programs.
     """
-    options = ["--stall", str(stall), "--seed", str(seed)]
+    # The second tells the memory with weights, where there is one.
+    options = ["--stall", str(stall), f"+stall={stall}", "--seed", str(seed)]
     options += ["--late"] if late else []
     options += [] if reset is None else ["--reset", str(reset)]
     try:

@@ -14,7 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, FallingEdge, ReadOnly, with_timeout
-from cocotb_bench import PATIENCE, PERIOD, STALL, STREAMS, beats, main, pauses
+from cocotb_bench import BASE, IMAGE, PATIENCE, PERIOD, STALL, STREAMS, beats, main, memory, pauses
 from cocotbext.axi import (
     AxiLiteBus,
     AxiLiteMaster,
@@ -25,6 +25,7 @@ from cocotbext.axi import (
     AxiStreamSource,
 )
 from uio import CHECKSUM, IDENTIFIER, REGISTERS, STREAM_REGISTERS
+from uio import IMAGE as WEIGHTS
 from uio import STREAMS as OFFSETS
 
 INPUTS = [name for name, about in STREAMS.items() if about["kind"] == "in"]
@@ -49,6 +50,8 @@ class Bus:
         self.lite = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi"), *reset)
         self.sources = {name: AxiStreamSource(AxiStreamBus.from_prefix(dut, ON_BUS[name]), *reset) for name in INPUTS}
         self.sinks = {name: AxiStreamSink(AxiStreamBus.from_prefix(dut, ON_BUS[name]), *reset) for name in OUTPUTS}
+        if IMAGE.exists():
+            self.memory = memory(dut, dut.aclk, dut.aresetn)
         self.width = len(getattr(dut, f"{ON_BUS[INPUTS[0]]}_tdata"))
 
     async def start(self):
@@ -137,6 +140,9 @@ async def started(dut):
     """The bus after reset."""
     bus = Bus(dut)
     await bus.start()
+    if IMAGE.exists():
+        await within(bus.lite.write_dword(REGISTERS["WEIGHTS_LOW"], BASE & 0xFFFFFFFF))
+        await within(bus.lite.write_dword(REGISTERS["WEIGHTS_HIGH"], BASE >> 32))
     return bus
 
 
@@ -161,7 +167,12 @@ async def every_packet_is_the_expected_one(dut):
 async def the_registers_are_those_of_the_page(dut):
     """What they tell, what cannot be read or written, and that nothing begins before it may."""
     bus = await started(dut)
-    assert [await bus.read(name) for name in ("IDENTIFIER", "VERSION", "CHECKSUM")] == [IDENTIFIER, 0x10000, CHECKSUM]
+    assert [await bus.read(name) for name in ("IDENTIFIER", "VERSION", "CHECKSUM")] == [IDENTIFIER, 0x10001, CHECKSUM]
+    size = IMAGE.stat().st_size if IMAGE.exists() else 0
+    assert [await bus.read(name) for name in ("WEIGHTS_CHECKSUM", "WEIGHTS_BYTES")] == [WEIGHTS, size]
+    await within(bus.lite.write(REGISTERS["WEIGHTS_HIGH"] + 1, b"\x5a"))
+    assert await bus.read("WEIGHTS_HIGH") == 0x5A00 | BASE >> 32 & 0xFFFF00FF
+    await within(bus.lite.write(REGISTERS["WEIGHTS_HIGH"] + 1, bytes(1)))
     assert await bus.read("STREAMS") == bus.width << 16 | len(OUTPUTS) << 8 | len(INPUTS)
     for name, about in STREAMS.items():
         packet, elements = len(bus.packets(name)[0]), prod(about["shape"])

@@ -100,7 +100,7 @@ MISTAKES = {
         "!writes : (s_axi_wvalid && has_address)",
         {"registers"},
     ),
-    "strobes are not looked at": (CONTROL, "s_axi_wstrb[0], s_axi_wdata}", "1'b1, s_axi_wdata}", {"registers"}),
+    "strobes are not looked at": (CONTROL, "{s_axi_wstrb, s_axi_wdata}", "{4'hf, s_axi_wdata}", {"registers"}),
     "an answer is withdrawn": (CONTROL, "s_axi_rvalid ? !s_axi_rready", "s_axi_rvalid ? 1'b0", {"registers"}),
     "no error where nothing is": (CONTROL, "known ? Okay : SlaveError", "Okay", {"registers"}),
 }

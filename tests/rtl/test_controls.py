@@ -13,6 +13,7 @@ from tests.rtl import test_elements as elements
 from tests.rtl import test_images as images
 from tests.rtl import test_linear as layers
 from tests.rtl import test_matrices as matrices
+from tests.rtl import test_outside as outside
 from tests.rtl import test_parts as parts
 from tests.rtl import test_rows as rows
 from tests.rtl import test_shared as sharing
@@ -147,6 +148,13 @@ WRONG = {
     "axi_stream: no sign": lambda: written(streams.on_axi(1, 9, 3, 5, True, 32), ".SIGNED(1)", ".SIGNED(0)"),
     "axi_registers: packets may not begin": lambda: written(
         streams.on_axi(1, 9, 3, 5, True, 32), ".ENABLED(1)", ".ENABLED(0)"
+    ),
+    "axi_reader: a beat fewer": lambda: written(outside.reader(1, (21,), 64, 4), "{{32'd21}}", "{{32'd20}}"),
+    "streamed_linear: fewer vectors at a time": lambda: but(
+        outside.outside(layers.layer(1, PLAIN, 8, 4, (4, 2)), 3, 64), ROWS=1
+    ),
+    "streamed_conv2d: another bias": lambda: word(
+        "BIAS_FILE", outside.outside(images.convolution(1, KERNEL, SHAPE, 4, 1, (2, 2), PLAIN), 2, 32)
     ),
     "skid_buffer: a bit is lost": lambda: but(streams.through("skid_buffer", 1, 9), DATA_WIDTH=8),
     "fifo: a bit is lost": lambda: but(streams.through("fifo", 1, 9, DEPTH=3), DATA_WIDTH=8),

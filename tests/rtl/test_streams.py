@@ -176,6 +176,7 @@ def constants():
 AXI = """logic [1:0] samples, stalls, errors, active; logic own, enable;
 logic [{wide}-1:0] core; logic core_valid, core_ready;
 axi_registers #(.ENABLED(1)) registers (.clk, .aresetn(!rst), .rst(own), .enable, .samples, .stalls, .errors, .active,
+  .weights_base(), .weights_error('0),
   .s_axi_awaddr('0), .s_axi_awprot('0), .s_axi_awvalid('0), .s_axi_awready(), .s_axi_wdata('0), .s_axi_wstrb('0),
   .s_axi_wvalid('0), .s_axi_wready(), .s_axi_bresp(), .s_axi_bvalid(), .s_axi_bready('1), .s_axi_araddr('0),
   .s_axi_arprot('0), .s_axi_arvalid('0), .s_axi_arready(), .s_axi_rdata(), .s_axi_rresp(), .s_axi_rvalid(),

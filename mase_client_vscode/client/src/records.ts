@@ -841,6 +841,7 @@ export interface BuildRecord {
   target: string;
   part: PartRecord | null;
   bus: string;
+  weights: string;
 }
 
 /** The accuracy that hardware loses. {}: nothing is emitted. */
@@ -882,7 +883,7 @@ export interface MissingHardware {
   nodes: string[];
 }
 
-/** The resources of a whole design. {}: there is no hardware as it was asked for. clock, samples: cycles and samples a second, estimated for the target; missing without one. */
+/** The resources of a whole design. {}: there is no hardware as it was asked for. reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them. clock, samples: cycles and samples a second, estimated for the target; missing without one. */
 export interface Totals {
   multipliers?: number;
   luts?: number;
@@ -890,6 +891,8 @@ export interface Totals {
   interval?: number;
   latency?: number;
   bottlenecks?: string[];
+  reads?: number;
+  waiting?: string[];
   clock?: number;
   samples?: number;
 }
@@ -968,6 +971,7 @@ export interface Build {
   target: string;
   part: PartRecord | null;
   bus: string;
+  weights: string;
 }
 
 /** Hardware of a model without its text. */
@@ -1458,13 +1462,15 @@ export interface PartRecord {
   source: string;
 }
 
-/** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. */
+/** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them. */
 export interface Estimate {
   multipliers?: number;
   luts?: number;
   memory_bits?: number;
   cycles?: number;
   latency?: number;
+  reads?: number;
+  waits?: boolean;
 }
 
 /** A `# mase:` comment about a model. set: its named set. own: of this model alone. skip: it gives no inputs. */

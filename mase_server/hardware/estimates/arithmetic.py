@@ -130,6 +130,45 @@ def of_engine(given: Given) -> Cost:
     return each * outs + logic_cost(selected * (given["COUNT"] // 2) + 4 * given["COUNT"])
 
 
+def of_streamed_linear(given: Given) -> Cost:
+    """`streamed_linear`"""
+    width = given["DATA_IN_0_PARALLELISM_DIM_0"] * given["DATA_IN_0_PRECISION_0"]
+    return streamed_core(given, given["DATA_IN_0_TENSOR_SIZE_DIM_0"], width)
+
+
+def of_streamed_conv2d(given: Given) -> Cost:
+    """`streamed_conv2d`"""
+    images, width = Images.of(given), given["DATA_IN_0_PARALLELISM_DIM_0"] * given["DATA_IN_0_PRECISION_0"]
+    size = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"]
+    return padding_cost(width, images) + sliding_window(width, images) + streamed_core(given, size, width)
+
+
+def streamed_core(given: Given, size: int, width: int) -> Cost:
+    """Vectors of `size` elements, in beats of `width` bits, with weights from outside: two tiles of words, the vectors
+    that share them, and their results in another order."""
+    lanes, lanes_out, rows = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"], given["ROWS"]
+    beats, passes = size // lanes, given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // lanes_out
+    word, port, out = (
+        lanes * lanes_out * given["WEIGHT_PRECISION_0"],
+        given["BUS_WIDTH"],
+        given["DATA_OUT_0_PRECISION_0"],
+    )
+    found = dot_core(given, size, lanes) + logic_cost(2 * max(word, port) + 10)
+    found += storage.repeat_buffer(word, beats, rows) if rows > 1 else Cost()
+    found += storage.repeat_buffer(width, rows * beats, passes) if passes > 1 else storage.skid_buffer(width)
+    if rows > 1 and passes > 1:
+        found += storage.bank_buffer(lanes_out * out, passes, rows, 1) + logic_cost(15 + 4 * clog2(passes * rows))
+    if given["HAS_BIAS"]:
+        found += storage.rom_cost(lanes_out * given["BIAS_PRECISION_0"], passes, given.get("BIAS_FILE"))
+    return found
+
+
+def of_reader(given: Given) -> Cost:
+    """`axi_reader`: a fifo of four bursts for each region, and the choice of the next one."""
+    each = storage.fifo_cost(given["BUS_WIDTH"], 64) + logic_cost(60) + sums_cost(32, 32, 7)
+    return each * given["COUNT"] + logic_cost(150) + sums_cost(64)
+
+
 def of_shared_linear(given: Given) -> Cost:
     """`shared_linear`"""
     return _shared_cost(given, given["DATA_IN_0_TENSOR_SIZE_DIM_0"], 1)

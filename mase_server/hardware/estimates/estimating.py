@@ -44,6 +44,8 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
             "memory_bits": costs[name]["memory_bits"],
             "cycles": _cycles_of_operation(design, folding, found, name, instances[name]),
             "latency": 0 if found is None else _latency_of_operation(found, instances[name]),
+            "reads": folding.folds[name].reads if name in folding.folds else 0,
+            "waits": name in folding.waiting,
         }
         for name in design.operations
     }
@@ -56,6 +58,8 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         "interval": round(interval),
         "latency": latency,
         "bottlenecks": _find_bottlenecks({**cycles, **folding.busy}),
+        "reads": folding.reads,
+        "waiting": list(folding.waiting),
     }
     return Estimates(operations, totals)
 
@@ -214,7 +218,10 @@ def _result_times(operation: Operation, folding: Folding, ends: Tensor, ready: l
     lanes = fold.par_out if fold is not None else 1
     beat = fold.cycles * lanes / operation.out.size if fold is not None else 0.0
     counted = (ends // lanes).double() * beat
+    if fold is not None and fold.delay:
+        counted = fold.elapsed(ends, operation.out.size)
     registers = _FEWER.get(operation.kind, _REGISTERS) + (0 if operation.kind in _AS_THEY_COME else beat)
+    registers += fold.delay if fold is not None else 0
     latest = torch.stack(ready).amax(0) + registers
     return (latest - counted).cummax(0).values + counted
 
@@ -223,6 +230,7 @@ def _result_times(operation: Operation, folding: Folding, ends: Tensor, ready: l
 
 #: By the name of the module.
 COSTS: Mapping[str, Callable[[Given], Cost]] = {
+    "axi_reader": arithmetic.of_reader,
     "constant_stream": storage.of_constant_stream,
     "embedding": storage.of_embedding,
     "fifo": storage.of_fifo,
@@ -250,6 +258,8 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "stream_fork": storage.of_fork,
     "stream_gather": storage.of_stream_gather,
     "stream_split": storage.of_split,
+    "streamed_conv2d": arithmetic.of_streamed_conv2d,
+    "streamed_linear": arithmetic.of_streamed_linear,
     "swap_buffer": storage.of_swap_buffer,
     "width_converter": storage.of_width_converter,
 }

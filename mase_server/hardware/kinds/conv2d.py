@@ -28,7 +28,7 @@ from mase_server.hardware.design import (
 from mase_server.hardware.functional import integer_average_pool2d, integer_conv2d, integer_max_pool2d
 from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, Settings, image_order, image_size
-from mase_server.hardware.kinds.linear import weight_parameters
+from mase_server.hardware.kinds.linear import at_pace_of_weights, rows_at_a_time, weight_parameters
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 
@@ -142,11 +142,13 @@ def _conv2d_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     windows, groups = options["windows"], options["groups"]
     filters, channels, *_ = shape
     for taps, par_in, par_out in product(
-        _possible_taps(windows.kernel), find_divisors(channels), find_divisors(filters // groups)
+        _possible_taps(windows.kernel) if "streamed" not in options else [(1, 1)],
+        find_divisors(channels),
+        find_divisors(filters // groups),
     ):
         steps = prod(shape) // (prod(taps) * par_in * par_out)
         cycles = max(prod(operation.out.shape[1:]) * steps, arrival_cycles(design, operation, par_in, windows))
-        yield Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps)
+        yield at_pace_of_weights(operation, Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps))
 
 
 def _conv2d_dots(design: Design, operation: Operation) -> Dots:
@@ -156,6 +158,13 @@ def _conv2d_dots(design: Design, operation: Operation) -> Dots:
     length = channels * prod(kernel)
     feed = max(windows * groups * length, arrival_cycles(design, operation, 1, operation.options["windows"]))
     return Dots(windows * groups, length, filters // groups, channels, feed)
+
+
+def _conv2d_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """As any window's; weights from outside are read for several windows, which all have to be there."""
+    (reach,), rows = reach_of_windows(design, operation), rows_at_a_time(operation)
+    groups = reach.reshape(-1, rows * operation.out.shape[0])
+    return (groups[:, -1:].expand_as(groups).reshape(-1),)
 
 
 def _possible_taps(kernel: tuple[int, int]) -> list[tuple[int, int]]:
@@ -191,6 +200,10 @@ def _build_conv2d(builder: Builder, operation: Operation) -> Tap:
     ports = stream_ports(source, to)
     if engine := builder.engine_of(operation, parameters):
         builder.instance(f"{operation.name}_i", "shared_conv2d", parameters, {**ports, **engine}, operation.name)
+        return to
+    if weights := builder.weights_of(operation):
+        del parameters["GROUPS"]
+        builder.instance(f"{operation.name}_i", "streamed_conv2d", parameters, {**ports, **weights}, operation.name)
         return to
     parameters |= {"WEIGHT_PARALLELISM_DIM_0": fold.taps[1], "WEIGHT_PARALLELISM_DIM_1": fold.taps[0]}
     builder.instance(f"{operation.name}_i", "fixed_conv2d", parameters, ports, operation.name)
@@ -238,7 +251,7 @@ CONV2D_KIND = Kind(
     _RULES,
     by_pixels,
     _conv2d_folds,
-    reach_of_windows,
+    _conv2d_reach,
     dots=_conv2d_dots,
 )
 

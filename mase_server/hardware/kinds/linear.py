@@ -1,6 +1,6 @@
 """Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`.
 
-Both can share an engine: `shared_linear`, `shared_matmul`.
+Both can share an engine: `shared_linear`, `shared_matmul`. Weights may come from outside: `streamed_linear`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn.functional import pad
 
-from mase_server.hardware.design import Constant, Design, Dots, Fold, Operation, find_divisors
+from mase_server.hardware.design import Constant, Design, Dots, Fold, Operation, Streamed, find_divisors
 from mase_server.hardware.functional import integer_linear, integer_matmul
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
 from mase_server.hardware.kinds.gather import arrange_elements
@@ -74,7 +74,13 @@ def _linear_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     for par_in in find_divisors(features_in):
         for par_out in find_divisors(features_out):
             cycles = rows * (features_in // par_in) * (features_out // par_out)
-            yield Fold(par_in, par_out, cycles, par_in * par_out)
+            yield at_pace_of_weights(operation, Fold(par_in, par_out, cycles, par_in * par_out))
+
+
+def at_pace_of_weights(operation: Operation, fold: Fold) -> Fold:
+    """The fold; slower if its weights come from outside, and are slower."""
+    streamed: Streamed | None = operation.options.get("streamed")
+    return fold if streamed is None else streamed.fold(operation, fold)
 
 
 def _linear_dots(design: Design, operation: Operation) -> Dots:
@@ -84,9 +90,16 @@ def _linear_dots(design: Design, operation: Operation) -> Dots:
 
 
 def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """A result needs its whole vector."""
+    """A result needs its whole vector, or the whole group of vectors that weights from outside are read for."""
     features_out, features_in = operation.constants["weight"].shape
-    return ((torch.arange(operation.out.size) // features_out + 1) * features_in - 1,)
+    rows = rows_at_a_time(operation)
+    return ((torch.arange(operation.out.size) // (rows * features_out) + 1) * rows * features_in - 1,)
+
+
+def rows_at_a_time(operation: Operation) -> int:
+    """The vectors that are worked on together."""
+    streamed: Streamed | None = operation.options.get("streamed")
+    return 1 if streamed is None else streamed.rows
 
 
 def _build_linear(builder: Builder, operation: Operation) -> Tap:
@@ -100,9 +113,9 @@ def _build_linear(builder: Builder, operation: Operation) -> Tap:
         # The weight's columns are arranged in the order in which elements arrive.
         **weight_parameters(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
     }
-    engine, ports = builder.engine_of(operation, parameters), stream_ports(source, to)
-    module = "shared_linear" if engine else "fixed_linear"
-    builder.instance(f"{operation.name}_i", module, parameters, {**ports, **engine}, operation.name)
+    more = builder.engine_of(operation, parameters) or builder.weights_of(operation)
+    module = "shared_linear" if fold.engine else "streamed_linear" if more else "fixed_linear"
+    builder.instance(f"{operation.name}_i", module, parameters, {**stream_ports(source, to), **more}, operation.name)
     return to
 
 
@@ -124,7 +137,7 @@ def weight_parameters(
     )
     found: Parameters = {
         **precision_parameters("WEIGHT", weight.format),
-        "WEIGHT_FILE": builder.memory(operation, "weight", lanes * outs, words),
+        **_where_weights_are(builder, operation, lanes * outs, words),
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
@@ -137,6 +150,14 @@ def weight_parameters(
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
         "RELU": int(operation.options["relu"]),
     }
+
+
+def _where_weights_are(builder: Builder, operation: Operation, lanes: int, words: Words) -> Parameters:
+    streamed: Streamed | None = operation.options.get("streamed")
+    if streamed is None:
+        return {"WEIGHT_FILE": builder.memory(operation, "weight", lanes, words)}
+    builder.region(operation, lanes * words.width, words, streamed)
+    return {"ROWS": streamed.rows, "BUS_WIDTH": streamed.width}
 
 
 def pad_vectors(weight: Tensor, lanes: int) -> Tensor:
