@@ -4,10 +4,11 @@ Each design runs four times over the same vectors: plain; with 40 % of random pa
 for valid; and with pauses and a reset while the second sample is in flight. Every integer of every output is compared.
 Cycles a vector and latency are those of the plain run, beside the estimates before synthesis.
 
-Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--small] [--list]
+Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--weights BUS] [--small] [--list]
 
 Without names the networks run that `make hardware-nightly` runs; `--list` names those that take hours, too. `--small`
-takes the first folding of each, over few vectors. The exit status is 1 if anything differs, lacks hardware, or fails.
+takes the first folding of each, over few vectors. With `--weights axi64` weights come from a memory outside; it
+pauses in the runs that do. The exit status is 1 if anything differs, lacks hardware, or fails.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,10 +99,10 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
-def measure(network: Network, budget: int | None, vectors: int, folder: Path) -> Result | str:
+def measure(network: Network, budget: int | None, vectors: int, folder: Path, more: Sequence[str] = ()) -> Result | str:
     """Emit to a folder and simulate; why it is not, where it is not."""
     words = ["-m", "mase_server", "verilog", str(network.file), "-o", str(folder), "--format", "json"]
-    words += ["--simulate", str(vectors), *(() if budget is None else ("--multipliers", str(budget)))]
+    words += ["--simulate", str(vectors), *more, *(() if budget is None else ("--multipliers", str(budget)))]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if not done.stdout:
         return done.stderr.strip() or f"mase-server ended with {done.returncode}"
@@ -134,7 +135,9 @@ def main() -> int:
     for name, network, budget in _designs(given):
         label = "one a layer" if budget is None else f"{budget:,}"
         with tempfile.TemporaryDirectory(prefix="mase-exact-") as folder:
-            found = measure(network, budget, given.vectors or (_FEW if given.small else network.vectors), Path(folder))
+            vectors = given.vectors or (_FEW if given.small else network.vectors)
+            more = ("--weights", given.weights) if given.weights else ()
+            found = measure(network, budget, vectors, Path(folder), more)
         if isinstance(found, str):
             console.print(f"{name}, {label}: {found}", markup=False)
             table.add_row(name, label, "", "", "failed")
@@ -166,6 +169,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks; all of them by default (--list)")
     parser.add_argument("--vectors", type=int, help="samples of each")
     parser.add_argument("--multipliers", type=int, help="one budget in place of those of the table")
+    parser.add_argument("--weights", metavar="BUS", help="read weights from a memory outside, as the command's option")
     parser.add_argument("--small", action="store_true", help="few vectors, one folding")
     parser.add_argument("--list", action="store_true", help="the networks and their files")
     given = parser.parse_args()

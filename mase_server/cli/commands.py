@@ -298,6 +298,14 @@ def verilog(
     bus: Annotated[
         str | None, typer.Option(metavar="BUS", help="Put it on a bus: axi (32 bits a beat), or axi64 to axi512.")
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUS",
+            help="Read weights from a memory outside, through a port as of --bus: with --target those that do not fit, "
+            "else all.",
+        ),
+    ] = None,
     max_multipliers: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     max_memory_bits: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     synthesize: Annotated[bool, typer.Option("--synthesize", help="Count its resources on ECP5, with Yosys.")] = False,
@@ -326,7 +334,13 @@ def verilog(
     from mase_server.cli.verilog import Request, emit_hardware
 
     asked = {"precision": precision, "data": data, "multipliers": multipliers, "interval": interval, "scope": scope}
-    asked |= {"target": target, "bus": bus, "max_multipliers": max_multipliers, "max_memory_bits": max_memory_bits}
+    asked |= {
+        "target": target,
+        "bus": bus,
+        "weights": weights,
+        "max_multipliers": max_multipliers,
+        "max_memory_bits": max_memory_bits,
+    }
     with _told_mistakes(), _command_progress() as tell:
         request = Request(
             Wanted((file,), inputs=tuple(inputs or ()), python=python),

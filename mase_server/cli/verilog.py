@@ -325,6 +325,9 @@ def _totals_lines(totals: Mapping[str, Any], what: str, target: str) -> Iterator
     if "samples" in totals:
         rate = f"{totals['clock'] / 1e6:,.0f} MHz, {totals['samples']:,.0f} samples a second"
         yield f"estimate{what} on {target}: {rate}"
+    if totals["reads"]:
+        waiting = _first_names(totals["waiting"]) or "no layer"
+        yield f"weights from outside: read in {_cycles_text(totals['reads'])} a sample; waiting for them: {waiting}"
     if totals["bottlenecks"]:
         yield f"slowest: {_first_names(totals['bottlenecks'])}"
 

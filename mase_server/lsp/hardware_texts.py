@@ -36,6 +36,8 @@ def lens_texts(emission: Emission) -> tuple[str, ...]:
         parts += [f"{format_count(missing, 'node')} without hardware"] if missing else []
         pace = format_count(told["totals"]["interval"], "cycle")
         parts += _of_rest(told, [*_cost_parts(told["totals"]), pace, *_rate_parts(told)])
+        waiting = len(told["totals"].get("waiting", ()))
+        parts += [f"{format_count(waiting, 'layer')} wait{'s' * (waiting == 1)} for memory"] if waiting else []
         parts += _accuracy(told)
     name = f"Verilog{_built_part_text(told)}"
     return f"{name}: {' · '.join(parts)}", f"{name}: {parts[0]}", name
@@ -58,9 +60,14 @@ def _rate_parts(told: Mapping[str, Any], escape: Callable[[str], str] = str) -> 
 
 
 def operation_text(operation: Mapping[str, Any]) -> str:
-    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles per sample · latency 20`; zero parts are left out."""
+    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles per sample · latency 20`; zero parts are left out.
+
+    With weights from outside: `... · weights read in 96 cycles`, and `waits for them`.
+    """
     estimate = operation["estimate"]
-    return " · ".join([*_cost_parts(estimate), *_pace_parts(estimate, "cycles")])
+    reads = [f"weights read in {format_count(estimate['reads'], 'cycle')}"] if estimate.get("reads") else []
+    waits = ["waits for them"] if estimate.get("waits") else []
+    return " · ".join([*_cost_parts(estimate), *_pace_parts(estimate, "cycles"), *reads, *waits])
 
 
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
@@ -73,6 +80,9 @@ def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:
         yield f"pace{rest}", ", ".join([*_pace_parts(totals, "interval"), *_rate_parts(told, escape_code)]) or "unknown"
     if totals.get("bottlenecks"):
         yield "slowest", _list_first_names(list(map(escape_code, totals["bottlenecks"])), _MOST_IN_CARD)
+    if totals.get("reads"):
+        waiting = _list_first_names(list(map(escape_code, totals["waiting"])), _MOST_IN_CARD) or "no layer"
+        yield "weights from outside", f"read in {format_count(totals['reads'], 'cycle')}; waiting for them: {waiting}"
     if accuracy := _accuracy(told):
         yield "accuracy", " · ".join(accuracy)
     if measured := told["accuracy"].get("inputs"):

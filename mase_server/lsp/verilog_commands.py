@@ -268,6 +268,11 @@ ARGUMENTS = (
     ),
     Argument("target", "text", "the part that it has to fit, e.g. ecp5-85k; empty for any"),
     Argument("bus", "text", "axi (32 bits a beat) or axi64 to axi512 for a shell on a bus; empty for none"),
+    Argument(
+        "weights",
+        "text",
+        "axi to axi512 to read weights from a memory outside: with a target those that do not fit; empty: none",
+    ),
     Argument("scope", "text", "the path of a module or the name of a node to build alone; empty for the whole model"),
 )
 

@@ -270,7 +270,7 @@ def test_the_fastest_design_that_fits_a_part_is_chosen():
 def test_weights_that_a_part_has_no_memory_for_are_told_before_anything_is_emitted(tmp_path):
     part = replace(SMALL, memory_bits=1_000)
     found = told(tmp_path / "none", target="small", part=part)
-    assert re.match(r"3.2 kbit of weights; small has 1.0 kbit: they would have to be streamed", found["refusal"])
+    assert re.match(r"3.2 kbit of weights; small has 1.0 kbit: have them come from a memory outside", found["refusal"])
     assert (found["text"], found["files"]) == ("", [])
     assert not (tmp_path / "none").exists()
 

@@ -67,6 +67,16 @@ def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
     )
 
 
+def test_what_waits_for_memory_says_so():
+    outside = {**NOTHING, "cycles": 128, "reads": 96, "waits": True}
+    assert operation_text({"estimate": outside}) == (
+        "128 cycles per sample · weights read in 96 cycles · waits for them"
+    )
+    waiting = emission(module="net", totals={**TOTALS, "reads": 128, "waiting": ["a", "b"]})
+    assert lens_texts(waiting)[0] == "Verilog: 52 multipliers · 128 cycles · 2 layers wait for memory"
+    assert ("weights from outside", "read in 128 cycles; waiting for them: `a`, `b`") in list(model_rows(waiting))
+
+
 def test_an_instance_says_where_it_comes_from():
     assert source_text({"name": "fc", "estimate": NOTHING}, ("/some/net.py", 12)) == "fc · net.py:12"
     assert source_text({"name": "fc", "estimate": NOTHING}, ("/some/net.ipynb", 12)) == "fc · net.ipynb"

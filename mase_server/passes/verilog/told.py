@@ -7,6 +7,7 @@ Accuracy is measured last, because that changes the graph which lazy tables stil
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +15,18 @@ from typing import Any
 
 from torch import Tensor, fx
 
-from mase_server.building import Build
+from mase_server.building import BUSES, Build
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.composed import COMPUTING
-from mase_server.hardware.design import Design, Operation, OperationError, Unsupported, cut_part
+from mase_server.hardware.design import (
+    Design,
+    Operation,
+    OperationError,
+    Unsupported,
+    can_stream,
+    cut_part,
+    stream_weights,
+)
 from mase_server.hardware.emission import (
     Emitted,
     Top,
@@ -116,7 +125,7 @@ def build(
         page = emitted.files["README.md"] + describe_losses(told["accuracy"], weights)
         emitted = replace(emitted, files={**emitted.files, "README.md": page})
         emitted.write(Path(folder))
-        told["files"] = [[path, len(text.encode())] for path, text in emitted.files.items()]
+        told["files"] = [[path, len(content)] for path, content in emitted.contents.items()]
         told["folder"] = str(Path(folder).absolute())
     return told
 
@@ -169,9 +178,7 @@ class Plan:
     @classmethod
     def of(cls, design: Design, asked: Asked) -> Plan:
         """The plan of a design and a request. A design that does not exist has no estimate."""
-        folding, impossible = _fold_or_smallest(design, asked.build)
-        if asked.build.part and impossible is None:
-            folding = _fit_part(design, asked.build, folding)
+        design, folding, impossible = _fold_with_weights(design, asked.build)
         made = build_top(design, folding, asked.title, asked.weights)
         if impossible is not None:
             return cls(design, asked, made, Estimates({}, {}), impossible)
@@ -186,6 +193,58 @@ class Plan:
     def emits(self) -> bool:
         """Is its Verilog given?"""
         return self.impossible is None and self.excess is None
+
+
+def _fold_with_weights(design: Design, build: Build) -> tuple[Design, Folding, str | None]:
+    """The design with the weights outside that have to be there, and its folding; or why there is none."""
+    sizes = {
+        each.name: each.constants["weight"].given.numel() * each.constants["weight"].format.width
+        for each in design.operations.values()
+        if build.weights and can_stream(each)
+    }
+    names = sorted(sizes, key=lambda name: -sizes[name])
+    if build.weights and not names:
+        return design, fold_design(design), _NONE_OUTSIDE
+    if build.part is None:
+        chosen = stream_weights(design, names, BUSES[build.weights], 1.0) if names else design
+        return chosen, *_fold_or_smallest(chosen, build)
+    found = _fold_for_part(design, build, [])
+    if not names or _fits(build, *found):
+        return found
+    for share in _SHARES:
+        found = _fold_for_part(design, build, names, share)
+        if _fits(build, *found):
+            counts = range(len(names))
+            fewest = bisect_left(
+                counts, True, lo=1, key=lambda count: _fits(build, *_fold_for_part(design, build, names[:count], share))
+            )
+            return _fold_for_part(design, build, names[:fewest], share)
+    return found
+
+
+_NONE_OUTSIDE = "no weights of it can come from outside: those of linear layers and convolutions without groups can"
+#: The shares of a part's memory for the vectors that share a reading: the smaller, the more often weights are read.
+_SHARES = (0.6, 0.4, 0.25, 0.1, 0.02)
+
+
+def _fold_for_part(
+    design: Design, build: Build, outside: Sequence[str], share: float = 1.0
+) -> tuple[Design, Folding, str | None]:
+    """The design with some weights outside, and its fastest folding that fits, if any does."""
+    part = build.part
+    assert part is not None
+    if outside:
+        width = BUSES[build.weights]
+        pace = min(1.0, 8 * part.bandwidth / part.clock / width)
+        design = stream_weights(design, outside, width, pace, share * part.memory_bits)
+    folding, impossible = _fold_or_smallest(design, build)
+    return design, folding if impossible else _fit_part(design, build, folding), impossible
+
+
+def _fits(build: Build, design: Design, folding: Folding, impossible: str | None) -> bool:
+    return (
+        impossible is None and _lacks(build, added(resources(design, build_netlist(design, folding)).values())) is None
+    )
 
 
 def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None]:
@@ -233,10 +292,10 @@ def exceeds_part(build: Build, design: Design, figures: Estimates) -> str | None
     part = build.part
     constants = (each for operation in design.operations.values() for each in operation.constants.values())
     weights = sum(each.format.width * each.given.numel() for each in constants)
-    if lacks == "memory_bits" and weights > part.memory_bits:
+    if lacks == "memory_bits" and weights > part.memory_bits and not build.weights:
         return (
-            f"{_bits_text(weights)} of weights; {part.name} has {_bits_text(part.memory_bits)}: they would have to be "
-            "streamed from outside, which has no hardware yet"
+            f"{_bits_text(weights)} of weights; {part.name} has {_bits_text(part.memory_bits)}: have them come from a "
+            "memory outside (weights: axi64)"
         )
     has = getattr(part, lacks)
     return f"it takes {_sizes(figures.totals)[lacks]:,} {dict(_OF_PART)[lacks]}, and {part.name} has {has:,}"
@@ -265,7 +324,7 @@ def _buildable(plan: Plan, places: Places) -> list[str]:
 def _exists(design: Design, build: Build) -> bool:
     """Is a design complete, can it be built as requested, and is it within the ceilings?"""
     try:
-        folding, impossible = _fold_or_smallest(design, build)
+        design, folding, impossible = _fold_with_weights(design, build)
         sizes = resources(design, build_netlist(design, folding))
     except OperationError:
         return False
