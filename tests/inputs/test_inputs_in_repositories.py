@@ -619,3 +619,19 @@ class Net(nn.Module):
 """,
     )
     assert "Net" in found
+
+
+def test_a_check_that_wants_one_of_two_options_gets_one(workspace):
+    text = """
+class Masked(nn.Module):
+    def forward(self, guess, target, lengths=None, mask=None):
+        if lengths is None and mask is None:
+            raise RuntimeError("Should provide either lengths or mask")
+        if mask is None:
+            mask = torch.arange(target.size(1))[None] < lengths[:, None]
+        mask = mask.unsqueeze(-1).expand_as(guess)
+        return ((guess - target).abs() * mask).sum() / mask.sum()
+"""
+    found, _ = shown(workspace, text)
+    assert "the forward fails" not in found["Masked"].found
+    assert runs_in_eager(found["Masked"]).shape == ()

@@ -13,7 +13,7 @@ import torch
 
 from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES
 from mase_server.tracing.inputs.searching.choices import choices_of
-from mase_server.tracing.inputs.searching.failures import Failed
+from mase_server.tracing.inputs.searching.failures import Failed, is_check
 from mase_server.tracing.inputs.searching.operands import OPERANDS, compare_elementwise, list_operands
 from mase_server.tracing.inputs.searching.singles import list_scalar_values
 from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member, shape_of
@@ -129,9 +129,15 @@ def _propose_lengths(failed: Failed, match: Match) -> Iterator[Inputs]:
         yield put_member(failed.inputs, path, TensorSpec("i64", ("B",), "lengths", symbol))
 
 
+#: Errors that a parameter may cause by not being there.
+_ABSENT = re.compile(r"NoneType|^AssertionError|^ValueError|\bNone\b")
+
+
 def _propose_wanted(failed: Failed, match: Match) -> Iterator[Inputs]:
     """Optional parameters that the failing statements read and that were not given."""
     clue = failed.clue
+    if not (is_check(failed.error) or _ABSENT.search(failed.text)):
+        return
     names = [name for name in clue.culprits if clue.arguments[name] is None and name not in LABEL_NAMES]
     for name in names[:2]:
         if name not in failed.inputs.entries:
@@ -168,7 +174,7 @@ ROWS: tuple[Row, ...] = (
         r"predicate to be bool|boolean masks|only implemented on integer and Boolean|dtype (?:torch\.)?[Bb]ool",
         _propose_masks,
     ),
-    (r"NoneType|^AssertionError|^ValueError|\bNone\b", _propose_wanted),
+    (r"", _propose_wanted),
     (r"^(?:ValueError|NotImplementedError|AssertionError|KeyError|UnboundLocalError|RuntimeError)", _another_plain),
 )
 
