@@ -635,3 +635,24 @@ class Masked(nn.Module):
     found, _ = shown(workspace, text)
     assert "the forward fails" not in found["Masked"].found
     assert runs_in_eager(found["Masked"]).shape == ()
+
+
+def test_a_version_that_a_build_writes_into_a_package_hides_nothing(workspace):
+    text = """
+from .version import __version__, git_version
+from ._version import version_tuple
+
+RELEASE = (2,) + tuple(int(part) for part in __version__.split("."))
+NAME = "net " + __version__ + git_version
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 5 if version_tuple >= (0, 0) else 6)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    found, errors = shown(workspace, text, "kit/__init__.py")
+    assert (list(found), errors) == (["Net"], [])

@@ -309,3 +309,11 @@ def test_a_graph_network_whose_package_is_missing_is_shown(tmp_path):
     assert bound(payload)["pooled"][1:] == [12]
     assert [each for each in told(payload) if each[0] != "information"] == [("warning", "missing-package", 4)]
     assert "MASE computes MessagePassing" in payload["problems"][0]["message"]
+
+
+def test_a_norm_of_maps_normalises_their_channels():
+    layer = stand_in("timm.models.layers.LayerNorm2d")(6)
+    mean, variance = X.mean(1, keepdim=True), X.var(1, keepdim=True, correction=0)
+    torch.testing.assert_close(layer(X), (X - mean) / (variance + 1e-6).sqrt())
+    assert layer.weight.shape == (6,)
+    assert stand_in("timm.layers.LayerNorm2d")(6, affine=False).weight is None

@@ -32,7 +32,7 @@ from mase_server.tracing.importing.lookups import get_current_lookups, without_r
 from mase_server.tracing.importing.packages import required_for
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
 from mase_server.tracing.importing.source import SKIPPED, parse_file
-from mase_server.tracing.importing.standins import stand_in
+from mase_server.tracing.importing.standins import stand_in, stand_in_version
 from mase_server.tracing.importing.statements import execute_module, plain_code_from
 from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
 
@@ -203,7 +203,8 @@ class MissingImports:
         reason = (
             f"there is no {missing} in this workspace" if own else f"{missing} cannot be imported in {sys.executable}"
         )
-        absent = Absent("" if own else missing, stand_in, self._owns, reason, [])
+        known = stand_in_version if own else stand_in
+        absent = Absent("" if own else missing, known, self._owns, reason, [])
         found = MissingImport(missing, own, error.with_traceback(None), at, absent)
         return self.found.setdefault((missing, at[0]), found).absent
 

@@ -109,13 +109,13 @@ class Placeholder:
     # ------------------------------------------------------------------------------------------------- always allowed
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__version__":
-            self._raise_missing(f"{self._thing}.{name}")
-        if name in _OWN or (name.startswith("__") and name.endswith("__")):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
         thing = f"{self._thing}.{name}"
-        found = None if self._made else self._absent.stand_in(thing)
+        found = None if self._made or name in _OWN else self._absent.stand_in(thing)
         if found is None:
+            if name == "__version__":
+                self._raise_missing(thing)
+            if name in _OWN or (name.startswith("__") and name.endswith("__")):
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
             found = Placeholder(self._absent, thing, made=self._made)
         vars(self)[name] = found
         return found

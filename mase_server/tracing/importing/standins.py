@@ -418,6 +418,17 @@ class Mlp(nn.Module):
         return result
 
 
+class LayerNorm2d(nn.LayerNorm):
+    """A norm of the channels of maps. options: of nn.LayerNorm."""
+
+    def __init__(self, num_channels: int, eps: float = 1e-6, affine: bool = True, **options: Any) -> None:
+        super().__init__(num_channels, eps=eps, elementwise_affine=affine, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalise with the channels last."""
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
 class Attention(nn.Module):
     """Self-attention with several heads; before release 0.9 a scale could be given."""
 
@@ -692,7 +703,7 @@ _TIMM = {
     "IMAGENET_DEFAULT_MEAN": (0.485, 0.456, 0.406),
     "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
 }
-_LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp}
+_LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp, "LayerNorm2d": LayerNorm2d}
 _FAIRSCALE = {
     **dict.fromkeys(("ColumnParallelLinear", "RowParallelLinear"), ParallelLinear),
     **dict.fromkeys(("ParallelEmbedding", "VocabParallelEmbedding"), ParallelEmbedding),
@@ -744,6 +755,19 @@ def stand_in(thing: str) -> Any:
     """The replacement for something of a missing package, by its dotted name; None if there is none."""
     module, _, name = thing.rpartition(".")
     return _KNOWN.get(module, _KNOWN.get(module.partition(".")[0], {})).get(name)
+
+
+#: What a build writes into a module of the workspace's own packages that is called after it.
+_VERSION = {
+    **dict.fromkeys(("__version__", "version", "short_version", "full_version", "git_version", "__gitsha__"), "0.0.0"),
+    **dict.fromkeys(("version_tuple", "__version_tuple__", "version_info"), (0, 0, 0)),
+}
+
+
+def stand_in_version(thing: str) -> Any:
+    """The version in a module of the workspace that only a build writes, by its dotted name; None for all else."""
+    module, _, name = thing.rpartition(".")
+    return _VERSION.get(name) if module.endswith("version") else None
 
 
 def assumed(module: str) -> str:
