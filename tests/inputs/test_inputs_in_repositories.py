@@ -656,3 +656,37 @@ class Net(nn.Module):
 """
     found, errors = shown(workspace, text, "kit/__init__.py")
     assert (list(found), errors) == (["Net"], [])
+
+
+BRANCHED = """
+class Stage(nn.Module):
+    def __init__(self, in_planes, features, first=False):
+        super().__init__()
+        assert isinstance(in_planes, (list, tuple))
+        self.count, self.features = len(in_planes), features
+        self.layers = nn.ModuleList(nn.Conv2d(planes, features, 1) for planes in in_planes)
+        if not first:
+            self.join = nn.Conv2d(features, 8, 1)
+
+    def forward(self, xs, output_shape):
+        total = torch.zeros(xs[0].shape[0], self.features, *output_shape)
+        for layer, x in zip(self.layers, xs):
+            total = total + F.interpolate(layer(x), size=output_shape)
+        return self.join(total) if self.count > 1 else total
+"""
+WHOLE = """
+from net import Stage
+
+
+class Whole:
+    def __init__(self, config):
+        self.stage = Stage([2 * config.width], 2 * config.width, first=True)
+"""
+
+
+def test_an_attribute_that_only_a_branch_of_the_constructor_sets_changes_its_test(workspace):
+    put(workspace, {"whole.py": WHOLE})
+    found, errors = shown(workspace, BRANCHED)
+    assert errors == []
+    assert "the forward fails" not in found["Stage"].found
+    assert runs_in_eager(found["Stage"]).shape[1] == 8

@@ -102,6 +102,21 @@ def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:
             yield {name: replace_entry(value, (match[1],), _guess_entry(clue, match[1]))}
 
 
+def _propose_other_branch(clue: Clue, match: re.Match[str]) -> Changes:
+    """The other value of a flag under whose test alone the constructor sets an attribute that a forward reads."""
+    tree = read_definition(clue.function) if clue.function is not None else ast.Module([], [])
+    for test in (node for node in ast.walk(tree) if isinstance(node, ast.If)):
+        set_here = {each.attr for each in ast.walk(test) if isinstance(each, ast.Attribute) and _is_stored(each)}
+        names = {get_entry_name(each) for each in ast.walk(test.test) if isinstance(each, ast.expr)}
+        if match[1] in set_here:
+            flags = (name for name in clue.arguments if name in names and isinstance(clue.arguments[name], bool))
+            yield from ({name: not clue.arguments[name]} for name in flags)
+
+
+def _is_stored(node: ast.Attribute) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
 def _guess_entry(clue: Clue, key: str, *functions: Callable[..., Any]) -> Any:
     """A value for an entry: the first text that the class or one of these functions, or a function that failed,
     compares it with, else the usual one."""
@@ -494,6 +509,7 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
+    (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_other_branch),
     (r"^KeyError: '(\w+)'", _propose_keyword),
     (r"^ValueError: '(.+)' is not in list", _propose_letters),
     (r"should be an instance of class `\w*Config`", _propose_own_config),

@@ -244,7 +244,7 @@ def _drop_duplicates(choices: list[Choice]) -> list[Choice]:
 
 #: Pattern of a name -> values, likeliest first; the first match counts.
 NAMES: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    (r"^(use|is|has|do|with|return|output|need|apply|enable|no)_|^(training|train|causal|is_?causal|deterministic"
+    (r"^(?!\w*_(size|shape|resolution)$)(use|is|has|do|with|return|output|need|apply|enable|no)_|^(training|train|causal|is_?causal|deterministic"
      r"|sample|verbose|reverse|inverse|normali[sz]e|flag|mask_only|sampling|eval)$", (False, True)),
     (r"^(h|w|height|width|h_?w|nh|nw|ph|pw|hp|wp)$", (4, 8, 32, 16)),
     (r"^(start|offset|cur)_?(pos|idx|index|position)?$|(_pos|_offset|_start|_index|_idx)$|^(i|j|idx|index|layer(_id)?|stage"
