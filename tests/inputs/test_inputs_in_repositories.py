@@ -690,3 +690,33 @@ def test_an_attribute_that_only_a_branch_of_the_constructor_sets_changes_its_tes
     assert errors == []
     assert "the forward fails" not in found["Stage"].found
     assert runs_in_eager(found["Stage"]).shape[1] == 8
+
+
+ASSIGNED = """
+_base_ = ["shared.py"]
+
+rate = 1e-4
+width = 12
+position = "sine"
+levels = [1, 2]
+model = dict(depth=3, head=dict(classes=7))
+"""
+
+
+def test_a_file_of_assignments_holds_settings(workspace):
+    text = """
+class Trunk(nn.Module):
+    def __init__(self, args):
+        super().__init__()
+        if args.position not in ("sine", "learned"):
+            raise ValueError(args.position)
+        self.layers = nn.ModuleList(nn.Linear(args.width * level, 5) for level in args.levels)
+
+    def forward(self, x):
+        return self.layers[0](x)
+"""
+    put(workspace, {"configs/base/small.py": ASSIGNED})
+    found, errors = shown(workspace, text)
+    assert errors == []
+    assert [layer.in_features for layer in found["Trunk"].model.layers] == [12, 24]
+    assert runs_in_eager(found["Trunk"]).shape[-1] == 5

@@ -41,6 +41,8 @@ _SET = re.compile(
     rb"(?im)^\s*(_?C|\w*(config|cfg|conf|args|opts?|hps|hparams|params))(\.\w+)+\s*=[^=]"
     rb"|^class \w*(config|cfg|args|params|settings|options)\b"
 )
+#: What a file of code has and a file of settings in Python's syntax has not.
+_DOES = re.compile(rb"(?m)^\s*(def|class|async|while|with) |^(import|from) (torch|numpy)")
 #: Classes whose assignments are settings.
 CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
@@ -122,9 +124,22 @@ def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
     parser = b"add_argument" in text
+    if not parser and not _DOES.search(text):
+        return _iterate_nested(_read_module(_parse_setting_code(text)))
     if parser or _MAPPING_CALL.search(text) or _NAMED.search(text) or _SET.search(text):
         return _in_code(_parse_setting_code(text), parser=parser)
     return iter(())
+
+
+def _read_module(tree: ast.AST) -> Entries:
+    """The settings in a file that does nothing but assign them: `depth = 12`, `model = dict(width=64)`."""
+    pairs = ((node.targets[0], node.value) for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign))
+    values = {
+        target.id: plain_mapping(value) or _read_literal(value)
+        for target, value in pairs
+        if isinstance(target, ast.Name)
+    }
+    return {name: value for name, value in values.items() if value is not Ellipsis}
 
 
 def keys_of(mapping: Mapping[str, Any]) -> set[str]:
