@@ -720,3 +720,38 @@ class Trunk(nn.Module):
     assert errors == []
     assert [layer.in_features for layer in found["Trunk"].model.layers] == [12, 24]
     assert runs_in_eager(found["Trunk"]).shape[-1] == 5
+
+
+PADDED = """
+class Padded:
+    def __init__(self, tensors, mask):
+        self.tensors, self.mask = tensors, mask
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 8, 3, stride=2)
+
+    def forward(self, images: Padded):
+        out = self.layer(images.tensors)
+        mask = F.interpolate(images.mask[None].float(), size=out.shape[-2:]).to(torch.bool)[0]
+        return out, mask
+
+
+class Joined(nn.Sequential):
+    def __init__(self):
+        super().__init__(Body(), nn.Identity())
+
+    def forward(self, images: Padded):
+        out, mask = self[0](images)
+        return out.masked_fill(mask[:, None], 0)
+"""
+
+
+def test_a_mask_that_is_resized_has_the_sides_of_the_images(workspace):
+    found, errors = shown(workspace, PADDED)
+    assert errors == []
+    entries = dict(found["Joined"].spec.entries["images"].items)
+    assert (entries["mask"].dims, entries["mask"].dtype) == (("B", "H", "W"), "bool")
+    assert runs_in_eager(found["Joined"]).shape[:2] == (2, 8)

@@ -76,7 +76,7 @@ def choices_for(model: nn.Module, more: Set[str] = frozenset()) -> dict[str, lis
     library = from_library(model)
     if library:
         return library[0]
-    if isinstance(model, nn.Sequential):
+    if type(model).forward is nn.Sequential.forward:
         first = find_innermost(model)
         use = Use(first, type(first).__name__, flat=has_flatten(model))
         return {"input": list_consumer_choices(use) or list_any_choices()}

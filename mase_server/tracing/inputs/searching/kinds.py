@@ -283,6 +283,17 @@ def _match_told_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
         yield from _change_all_ranks(failed, failed.suspects(), count)
 
 
+def _match_resized_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """A map with as many sides as the size that it is resized to; a mask has those of the images, if there are any."""
+    more = match[2].count(",") - match[1].count(",")
+    sides = any({"H", "W"} <= set(spec.dims) for _, spec in iterate_tensor_specs(failed.inputs))
+    for path, spec in failed.suspects():
+        count = len(spec.dims) + more
+        if sides and (spec.dtype, count) == ("bool", 3):
+            yield put_member(failed.inputs, path, TensorSpec("bool", ("B", "H", "W"), "ones"))
+        yield from _change_all_ranks(failed, [(path, spec)], count)
+
+
 def _match_compared_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
     """`if len(shape) == 4`, `x.dim() in (3, 4)`: the numbers of dimensions that the failing functions ask for."""
     for step in reversed(failed.clue.steps):
@@ -366,6 +377,7 @@ _RANK = re.compile(r"\.(ndim|dim\(\)|ndimension\(\))$|^len\([\w.]*(shape|size\(\
 _DIGITS = r"(\d)-?D"
 RANKS: tuple[Row, ...] = (
     (r"values to unpack", _match_unpacking),
+    (r"spatial dimensions of \[([\d, ]+)\] and output size of \D*([\d, ]+)\]", _match_resized_ranks),
     (r"^(?:UnboundLocal|Assertion|Value|NotImplemented|Runtime|Type)Error", _match_compared_ranks),
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _match_told_ranks),
     (r"Padding size \d is not supported for \dD input", _drop_dimensions),
