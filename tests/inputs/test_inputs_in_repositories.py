@@ -755,3 +755,40 @@ def test_a_mask_that_is_resized_has_the_sides_of_the_images(workspace):
     entries = dict(found["Joined"].spec.entries["images"].items)
     assert (entries["mask"].dims, entries["mask"].dtype) == (("B", "H", "W"), "bool")
     assert runs_in_eager(found["Joined"]).shape[:2] == (2, 8)
+
+
+def test_columns_of_features_that_are_cast_to_indices_are_in_range(workspace):
+    text = """
+class Atoms(nn.Module):
+    def __init__(self, width, sizes=((4, 2), 3)):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(size, width) for size in sizes[0])
+        self.kinds, self.rest = len(sizes[0]), sizes[1]
+        self.layer = nn.Linear(self.rest, width)
+
+    def forward(self, x):
+        assert x.shape[1] == self.kinds + self.rest
+        total = sum(table(x[:, i].long()) for i, table in enumerate(self.tables))
+        return total + self.layer(x[:, self.kinds :])
+"""
+    found, _ = shown(workspace, text)
+    assert "the forward fails" not in found["Atoms"].found
+    assert runs_in_eager(found["Atoms"]).shape == (2, found["Atoms"].model.layer.out_features)
+
+
+def test_a_convolution_that_took_a_batch_for_a_sample_gets_a_batch(workspace):
+    text = """
+class Squeeze(nn.Module):
+    def __init__(self, width=12):
+        super().__init__()
+        self.pool, self.layer = nn.AdaptiveAvgPool3d(1), nn.Conv3d(width, width, 1)
+
+    def forward(self, x):
+        kept = x
+        for each in self.children():
+            x = each(x)
+        return x * kept
+"""
+    found, _ = shown(workspace, text)
+    assert found["Squeeze"].spec.entries["x"].dims[:2] == ("B", 12)
+    assert runs_in_eager(found["Squeeze"]).dim() == 5

@@ -478,7 +478,10 @@ IndexRow = Callable[..., IndexBounds]
 
 
 class OutOfRangeError(IndexError):
-    """An index of known value is too large. index: the tensor of indices; bound: they have to be below it."""
+    """An index of known value is too large, or negative in a table.
+
+    index: the tensor of indices; bound: they have to be below it.
+    """
 
     def __init__(self, index: torch.Tensor, bound: int, largest: int) -> None:
         super().__init__(f"index {largest} is out of range of {bound}")
@@ -514,8 +517,9 @@ def check_bounds(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs
         real = shadows.get(index)
         with torch._C.DisableTorchFunction():
             largest = int(real.max()) if real is not None and real.numel() else -1
-        if largest >= bound:
-            raise OutOfRangeError(index, bound, largest)
+            below = real is not None and largest < bound and row is _bound_embedding and bool((real < 0).any())
+        if largest >= bound or below:
+            raise OutOfRangeError(index, bound, int(real.min()) if real is not None and below else largest)
 
 
 def _bound_embedding(input: torch.Tensor, weight: torch.Tensor, *more: Any, **options: Any) -> IndexBounds:

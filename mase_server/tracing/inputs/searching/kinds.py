@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -50,7 +51,10 @@ def _out_of_range(failed: Failed, match: Match) -> Iterator[Inputs]:
     known = isinstance(error, OutOfRangeError)
     for path in failed.sources(error.index) if isinstance(error, OutOfRangeError) else list(failed.specs):
         spec = failed.specs[path]
-        if not isinstance(spec, TensorSpec) or spec.dtype.startswith(("f", "b")):
+        if not isinstance(spec, TensorSpec) or spec.dtype.startswith("b"):
+            continue
+        if spec.dtype.startswith("f"):  # features of which some columns are cast to indices
+            yield from [put_member(failed.inputs, path, replace(spec, fill="zeros"))] * known
             continue
         if isinstance(error, OutOfRangeError):
             yield from (put_member(failed.inputs, path, each) for each in _iterate_within_bound(spec, error))
@@ -283,6 +287,16 @@ def _match_told_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
         yield from _change_all_ranks(failed, failed.suspects(), count)
 
 
+def _match_convolved_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """One dimension more for a convolution that took a batch for one sample."""
+    wanted = re.search(r"conv\D*(\d)d$", failed.trail.name)
+    for tensor in itertools.islice(list_operands(failed.trail), int(wanted is not None)):
+        for path in failed.sources(tensor) if wanted and tensor.dim() == int(wanted[1]) + 1 else ():
+            spec = failed.specs.get(path)
+            if isinstance(spec, TensorSpec):
+                yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + 1)
+
+
 def _match_resized_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
     """A map with as many sides as the size that it is resized to; a mask has those of the images, if there are any."""
     more = match[2].count(",") - match[1].count(",")
@@ -377,6 +391,7 @@ _RANK = re.compile(r"\.(ndim|dim\(\)|ndimension\(\))$|^len\([\w.]*(shape|size\(\
 _DIGITS = r"(\d)-?D"
 RANKS: tuple[Row, ...] = (
     (r"values to unpack", _match_unpacking),
+    (r"Invalid channel dimensions|to have \d+ channels, but got", _match_convolved_ranks),
     (r"spatial dimensions of \[([\d, ]+)\] and output size of \D*([\d, ]+)\]", _match_resized_ranks),
     (r"^(?:UnboundLocal|Assertion|Value|NotImplemented|Runtime|Type)Error", _match_compared_ranks),
     (rf"{_DIGITS}[^\d]*(?:or {_DIGITS})?[^\d]*(?:input|tensor|to conv|but got|instead)", _match_told_ranks),
