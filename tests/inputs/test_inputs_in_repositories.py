@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_inputs_missing import traced
 from test_inputs_packages import looked_at, put, runs_in_eager
+from torch import nn
 
 from mase_server.protocol.request import TraceRequest
 from mase_server.tracing.importing.placeholders import MissingPackageError
@@ -792,3 +793,42 @@ class Squeeze(nn.Module):
     found, _ = shown(workspace, text)
     assert found["Squeeze"].spec.entries["x"].dims[:2] == ("B", 12)
     assert runs_in_eager(found["Squeeze"]).dim() == 5
+
+
+def test_a_comment_that_makes_a_model_is_an_example(workspace):
+    text = """
+class Weighed(nn.Module):
+    # Wraps a loss: criterion = Weighed(nn.BCEWithLogitsLoss(), rate=1.5), for example (see above).
+    def __init__(self, loss_fcn, rate):
+        super().__init__()
+        self.loss_fcn, self.rate = loss_fcn, rate
+        self.reduction = loss_fcn.reduction
+        self.loss_fcn.reduction = "none"
+
+    def forward(self, guess, true):
+        loss = self.loss_fcn(guess, true) * true**self.rate
+        return loss.mean() if self.reduction == "mean" else loss
+
+
+# class Weighed(nn.Module):
+
+
+class Taker(nn.Module):
+    def __init__(self, first, last):
+        super().__init__()
+        self.layer = nn.Linear(first, last)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+WIDTH = 6
+# net = Taker(WIDTH, 2 * (WIDTH + 1))
+# net = Taker(unknown, 3)
+"""
+    found, errors = shown(workspace, text)
+    assert errors == []
+    assert isinstance(found["Weighed"].model.loss_fcn, nn.BCEWithLogitsLoss)
+    assert found["Weighed"].arguments["rate"] == 1.5
+    assert runs_in_eager(found["Weighed"]).shape == ()
+    assert found["Taker"].arguments == {"first": 6, "last": 14}

@@ -23,7 +23,7 @@ from mase_server.tracing.models.constructions import Surroundings, list_required
 from mase_server.tracing.models.evaluation import evaluate_call, evaluate_partly
 from mase_server.tracing.models.expressions import NAMES
 from mase_server.tracing.models.guesses import Arguments
-from mase_server.tracing.models.workspace import Call, examples_of
+from mase_server.tracing.models.workspace import Call, commented_calls, examples_of
 
 #: The most calls elsewhere in the workspace that are tried.
 MAX_CALLS = 12
@@ -182,6 +182,7 @@ def _says_something(call: ast.Call) -> bool:
 def _iterate_calls_elsewhere(kind: type[nn.Module], around: Surroundings) -> Iterator[Call]:
     yield from examples_of(around.tree, kind.__name__)
     yield from around.workspace.calls(kind.__name__)
+    yield from commented_calls(around.tree, around.workspace.but, kind.__name__)
 
 
 def _collect_call_names(kind: type[nn.Module], found: Call, around: Surroundings) -> Namespace:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from mase_server.tracing.importing.lookups import note_read, without_recording
-from mase_server.tracing.importing.source import files_below
+from mase_server.tracing.importing.source import decode_source, files_below, read_source
 
 # The limit of a file's search for models: one count of steps for all its classes, constructors and inputs.
 
@@ -235,6 +235,30 @@ def examples_of(tree: ast.Module, name: str) -> Iterator[Call]:
     """Calls of the class in the docstrings of its own file."""
     for code in _iterate_docstring_code(tree, name):
         yield from (Call(call, code, "") for call in _find_class_calls(code, name))
+
+
+def commented_calls(tree: ast.Module, path: str, name: str) -> Iterator[Call]:
+    """Calls of the class in the comments of its own file, with the names of that file."""
+    try:
+        lines = decode_source(read_source(path)).splitlines() if path else []
+    except (OSError, SyntaxError, ValueError):
+        return
+    for at, line in enumerate(lines):
+        match = re.search(rf"#.*?(?<!class )(?<!def )\b({re.escape(name)}\(.*\))", line)
+        node = _parse_call(match[1]) if match is not None else None
+        if node is not None:
+            yield Call(ast.increment_lineno(node, at), tree, path)
+
+
+def _parse_call(text: str) -> ast.Call | None:
+    """The call at the beginning of a text, up to the bracket that closes it."""
+    for end in (at for at, letter in enumerate(text, 1) if letter == ")"):
+        try:
+            node = ast.parse(text[:end], mode="eval").body
+        except (SyntaxError, ValueError):
+            continue
+        return node if isinstance(node, ast.Call) else None
+    return None
 
 
 def _find_class_calls(tree: ast.Module, name: str, known: Set[str] = frozenset()) -> Iterator[ast.Call]:
