@@ -832,3 +832,20 @@ WIDTH = 6
     assert found["Weighed"].arguments["rate"] == 1.5
     assert runs_in_eager(found["Weighed"]).shape == ()
     assert found["Taker"].arguments == {"first": 6, "last": 14}
+
+
+def test_a_constructor_reads_files_of_the_workspace_from_its_root(workspace):
+    text = """
+class Net(nn.Module):
+    def __init__(self, cfg="cfg/net.cfg"):
+        super().__init__()
+        with open(cfg) as file:
+            self.layers = nn.Sequential(*(nn.Linear(*map(int, line.split())) for line in file))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+    put(workspace, {"cfg/net.cfg": "6 8\n8 5\n", "kit/__init__.py": ""})
+    found, errors = shown(workspace, text, "kit/models/net.py")
+    assert errors == []
+    assert found["Net"].model.layers[0].in_features == 6

@@ -5,11 +5,13 @@ from __future__ import annotations
 import heapq
 import inspect
 import itertools
+import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -171,7 +173,8 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
-        return _try_plan(kind, plan, around) if skip_failed_download(error) else find_placeholder_error(error)
+        again = skip_failed_download(error) or _start_where_file_is(error, around.workspace.folder)
+        return _try_plan(kind, plan, around) if again else find_placeholder_error(error)
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
@@ -179,6 +182,20 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
     again = plan.make if _holds_made(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
+
+
+def _start_where_file_is(error: BaseException, workspace: str) -> bool:
+    """Go to the workspace if a file that was not found is there: programs start there, and a class may be further in.
+
+    The model is made there again later, so it stays the working folder.
+    """
+    name = error.filename if isinstance(error, FileNotFoundError) and workspace else None
+    if not isinstance(name, str) or Path(name).is_absolute() or Path.cwd() == Path(workspace):
+        return False
+    is_there = Path(workspace, name).is_file()
+    if is_there:
+        os.chdir(workspace)
+    return is_there
 
 
 def _holds_made(value: Any) -> bool:
