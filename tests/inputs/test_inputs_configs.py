@@ -351,8 +351,45 @@ def test_the_tiny_reader_understands_nested_scalars_and_passes_over_the_rest():
             "name": "net", "dim": 64, "rate": 1e-3, "sizes": [1, 2], "deep": {"flag": True, "nothing": None},
             "text": "a: b",
         },
-        "list": {}, "last": -1,
+        "list": ["passed", "over"], "last": -1,
     }  # fmt: skip
+
+
+LISTED = """
+# an experiment
+MODEL:
+  EXTRA:
+    STAGE1:
+      NUM_BLOCKS:
+      - 4
+      NUM_CHANNELS:
+        - 6
+        - 12   # the wide one
+      BLOCK: WIDE
+    LAST: {KERNEL: 1, SIDES: [2, 3]}
+TRAIN:
+  IMAGE_SIZE:
+  - 64
+  - 32
+NAMES: [
+  "a", b,
+  'c' ]
+"""
+
+
+def test_the_tiny_reader_understands_lists_of_scalars():
+    assert simple_yaml(LISTED) == {
+        "MODEL": {
+            "EXTRA": {
+                "STAGE1": {"NUM_BLOCKS": [4], "NUM_CHANNELS": [6, 12], "BLOCK": "WIDE"},
+                "LAST": {"KERNEL": 1, "SIDES": [2, 3]},
+            }
+        },
+        "TRAIN": {"IMAGE_SIZE": [64, 32]},
+        "NAMES": ["a", "b", "c"],
+    }
+    yaml = pytest.importorskip("yaml")
+    assert simple_yaml(LISTED) == yaml.safe_load(LISTED)
 
 
 def test_the_tiny_reader_agrees_with_the_real_one():

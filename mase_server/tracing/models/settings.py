@@ -12,6 +12,7 @@ import itertools
 import json
 import re
 import tomllib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
@@ -35,10 +36,10 @@ MAX_DEFAULTS = 4
 #: The entries of one mapping of settings by their names: plain values, and mappings inside of it.
 Entries = dict[str, Any]
 
-_NAMED = re.compile(rb"(?i)(config|cfg|params|args)\w*\s*=\s*\{")
-#: An entry that is set by an assignment (`_C.MODEL.DEPTH = 12`), or a class of settings.
-_SET = re.compile(
-    rb"(?im)^\s*(_?C|\w*(config|cfg|conf|args|opts?|hps|hparams|params))(\.\w+)+\s*=[^=]"
+#: A mapping in code, an entry that is set by an assignment (`_C.MODEL.DEPTH = 12`), or a class of settings.
+_MAKES = re.compile(
+    rb"(?im)(dict|hparams|namespace|config|params|struct|munch)\(|(config|cfg|params|args)\w*\s*=\s*\{"
+    rb"|^\s*(_?C|\w*(config|cfg|conf|args|opts?|hps|hparams|params))(\.\w+)+\s*=[^=]"
     rb"|^class \w*(config|cfg|args|params|settings|options)\b"
 )
 #: What a file of code has and a file of settings in Python's syntax has not.
@@ -46,7 +47,11 @@ _DOES = re.compile(rb"(?m)^\s*(def|class|async|while|with) |^(import|from) (torc
 #: Classes whose assignments are settings.
 CONFIG_CLASS = re.compile(r"(Config|Args|Arguments|Params|HParams|Cfg|Options|Settings)$")
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
-_LINE = re.compile(r"^(\s*)([\w.-]+)\s*:\s*(.*?)\s*(?:#.*)?$")
+_LINE = re.compile(r"([\w./ -]+?)\s*:(?:\s+(.*))?$")
+#: A value that begins with a bracket.
+_OPENED = re.compile(r"(?:^-|:)\s+[\[{]")
+#: A quoted word in a list or map, or one without quotes.
+_WORD = re.compile(r"""("[^"]*"|'[^']*')|([^\s\[\]{},:"'][^\[\]{},:]*?)(?=\s*[\[\]{},:])""")
 _WORDS = {"true": True, "false": False, "yes": True, "no": False, "null": None, "none": None, "~": None, "": None}
 
 
@@ -124,11 +129,9 @@ def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
     parser = b"add_argument" in text
-    if not parser and not _DOES.search(text):
-        return _iterate_nested(_read_module(_parse_setting_code(text)))
-    if parser or _MAPPING_CALL.search(text) or _NAMED.search(text) or _SET.search(text):
-        return _in_code(_parse_setting_code(text), parser=parser)
-    return iter(())
+    plain = not parser and not _DOES.search(text)
+    tree = _parse_setting_code(text) if plain or parser or _MAKES.search(text) else ast.Module([], [])
+    return itertools.chain(_iterate_nested(_read_module(tree)) if plain else (), _in_code(tree, parser=parser))
 
 
 def _read_module(tree: ast.AST) -> Entries:
@@ -236,22 +239,47 @@ def _read_yaml(text: str) -> Any:
 
 
 def simple_yaml(text: str) -> Entries:
-    """Nested `key: scalar` maps and `[1, 2]` lists; every other line is skipped."""
-    whole: Entries = {}
-    holders: list[tuple[int, Entries]] = [(-1, whole)]
+    """Nested maps and lists, in lines or in brackets; a line that is neither is skipped."""
+    rows: deque[_Row] = deque()
+    is_open = False
     for line in text.splitlines():
-        found = _LINE.match(line)
-        if found is None or line.lstrip().startswith(("#", "-")):
-            continue
-        indent = len(found[1])
-        while holders[-1][0] >= indent:
-            holders.pop()
-        if found[3]:
-            holders[-1][1][found[2]] = _read_scalar(found[3])
-        else:
-            inner = holders[-1][1][found[2]] = Entries()
-            holders.append((indent, inner))
-    return whole
+        plain = re.sub(r"(^|\s)#.*", "", line).rstrip()
+        if is_open:  # brackets that go on in the next lines
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]} {plain.strip()}")
+        elif plain:
+            rows.append((len(plain) - len(plain.lstrip()), plain.lstrip()))
+        last = rows[-1][1] if rows else ""
+        is_open = bool(_OPENED.search(last)) and sum(map(last.count, "[{")) > sum(map(last.count, "]}"))
+    whole = _read_rows(rows) if rows else None
+    return whole if isinstance(whole, dict) else {}
+
+
+#: A line: how far in it is, and what it says.
+_Row = tuple[int, str]
+
+
+def _read_rows(rows: deque[_Row]) -> Any:
+    """The map or list whose lines come next, up to a line that is further out."""
+    indent, found, items = rows[0][0], Entries(), list[Any]()
+    while rows and rows[0][0] >= indent:
+        at, text = rows.popleft()
+        rest = text[1:].lstrip() if text.startswith("- ") else ""
+        if at == indent and rest:
+            if _LINE.match(rest):
+                rows.appendleft((indent + len(text) - len(rest), rest))
+            items.append(_read_rows(rows) if _LINE.match(rest) else _read_value(rest))
+        elif at == indent and (match := _LINE.match(text)) is not None:
+            inside = rows and (rows[0][0] > indent or (rows[0][0] == indent and rows[0][1].startswith("- ")))
+            found[match[1]] = _read_value(match[2]) if match[2] else _read_rows(rows) if inside else None
+        if items and rows and rows[0][0] == indent and not rows[0][1].startswith("- "):
+            break
+    return items or found
+
+
+def _read_value(text: str) -> Any:
+    """A scalar, or a list or a map in brackets."""
+    quote = _WORD.sub(lambda match: match[1] or repr(_read_scalar(match[2])), text) if text[0] in "[{" else text
+    return _read_scalar(quote)
 
 
 def _read_scalar(text: str) -> Any:
@@ -344,7 +372,6 @@ def _read_class_entries(node: ast.ClassDef) -> Entries:
 
 #: Names of classes that hold what they are given: `dict`, `HParams`, `EasyDict`, `SimpleNamespace`.
 _MAPPING_NAME = re.compile(r"dict$|hparams|namespace|config|params$|struct$|^munch$", re.IGNORECASE)
-_MAPPING_CALL = re.compile(rb"(dict|hparams|namespace|config|params|struct|munch)\(", re.IGNORECASE)
 
 
 def plain_mapping(node: ast.AST) -> Entries:
