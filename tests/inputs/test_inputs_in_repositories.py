@@ -849,3 +849,27 @@ class Net(nn.Module):
     found, errors = shown(workspace, text, "kit/models/net.py")
     assert errors == []
     assert found["Net"].model.layers[0].in_features == 6
+
+
+CALLED = """
+class Act(nn.Module):
+    def __init__(self, count, activation):
+        super().__init__()
+        self.activation, self.bias = activation, nn.Parameter(torch.zeros(count))
+
+    def forward(self, input):
+        x = self.activation(input + self.bias)
+        return x
+"""
+
+
+def test_what_a_forward_calls_is_no_class_of_modules(workspace):
+    found, _ = shown(workspace, CALLED)
+    assert isinstance(found["Act"].model.activation, nn.ReLU)
+    assert torch.is_tensor(runs_in_eager(found["Act"]))
+
+
+def test_a_forward_that_makes_a_module_of_a_tensor_does_not_end_the_trace(workspace):
+    payload = traced(workspace.parent, {"net.py": HEAD + CALLED.replace("activation):", "activation=nn.ReLU):")})
+    assert [model["name"] for model in payload["models"]] == ["Act"]
+    assert [each for each in payload["problems"] if each["severity"] == "error"] == []

@@ -8,6 +8,7 @@ The change that gets further is followed first; an error that a change did not a
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import math
 import pkgutil
@@ -441,10 +442,13 @@ def _propose_other_values(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _propose_parts(clue: Clue, match: re.Match[str]) -> Changes:
-    """A class, a function or a module instead of a number."""
+    """A class, a function or a module instead of a number; no class first where a forward calls it."""
     lacked = re.search(r"has no attribute '(\w+)'", clue.text)
+    last = clue.last()
+    in_forward = last is not None and last.function.name != "__init__" and "not callable" in clue.text
     for name in clue.culprits[:MAX_CULPRITS]:
-        yield from ({name: part} for part in itertools.islice(clue.parts(name, lacked[1] if lacked else ""), 8))
+        parts = list(itertools.islice(clue.parts(name, lacked[1] if lacked else ""), 8))
+        yield from ({name: part} for part in sorted(parts, key=lambda part: in_forward and inspect.isclass(part)))
 
 
 def _instance_of(clue: Clue, match: re.Match[str]) -> Changes:

@@ -385,7 +385,8 @@ def _same_target(first: Any, second: Any) -> bool:
 
 def name_of(target: Any) -> str:
     """A call's target for a message."""
-    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    # The text of an object is the person's code.
+    return target if isinstance(target, str) else getattr(target, "__name__", None) or type(target).__name__
 
 
 def _iterate_varying_dimensions(result: Probed) -> Iterator[tuple[int, ...]]:
