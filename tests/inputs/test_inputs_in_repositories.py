@@ -873,3 +873,28 @@ def test_a_forward_that_makes_a_module_of_a_tensor_does_not_end_the_trace(worksp
     payload = traced(workspace.parent, {"net.py": HEAD + CALLED.replace("activation):", "activation=nn.ReLU):")})
     assert [model["name"] for model in payload["models"]] == ["Act"]
     assert [each for each in payload["problems"] if each["severity"] == "error"] == []
+
+
+def test_boxes_have_sides_and_each_has_a_label(workspace):
+    text = """
+def corners(boxes):
+    x, y, w, h = boxes.unbind(-1)
+    return torch.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], -1)
+
+
+class Matcher(nn.Module):
+    def forward(self, outputs, targets):
+        batch, count = outputs["pred_logits"].shape[:2]
+        probabilities = outputs["pred_logits"].flatten(0, 1).sigmoid()
+        boxes = outputs["pred_boxes"].flatten(0, 1)
+        labels = torch.cat([each["labels"] for each in targets])
+        wanted = torch.cat([each["boxes"] for each in targets])
+        for each in (corners(boxes), corners(wanted)):
+            assert (each[:, 2:] >= each[:, :2]).all()
+        cost = torch.cdist(boxes, wanted, p=1) - probabilities[:, labels]
+        return cost.view(batch, count, -1).split([len(each["boxes"]) for each in targets], -1)[0]
+"""
+    found, _ = shown(workspace, text)
+    targets = found["Matcher"].spec.entries["targets"].items
+    assert [dict(each.items)["labels"].dims for each in targets] == [("N",), ("N",)]
+    assert runs_in_eager(found["Matcher"]).dim() == 3

@@ -78,7 +78,10 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
     ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
-    (r"^(gt_|pred_|b)?box(es)?$", (TensorSpec("f32", ("B", 4)), TensorSpec("f32", ("B", "N", 4)))),
+    (
+        r"^(gt_|pred_|b)?box(es)?$",
+        (TensorSpec("f32", ("B", 4), "uniform"), TensorSpec("f32", ("B", "N", 4), "uniform")),
+    ),
     (r"^annot(ation)?s$", (TensorSpec("f32", ("B", "N", 5)),)),
     (r"^batch$|batch_?(idx|index)|graph_?ids?", (TensorSpec("i64", ("N",), "zeros"),)),
     (

@@ -40,7 +40,7 @@ from mase_server.tracing.inputs.searching.singles import (
     list_scalar_values,
     type_of,
 )
-from mase_server.tracing.inputs.spec import ConstantSpec, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
+from mase_server.tracing.inputs.spec import ConstantSpec, Dim, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
 from mase_server.tracing.models.names import STATE, usual_inputs
 
@@ -458,12 +458,14 @@ def _list_record_choices(model: nn.Module, name: str) -> list[Choice]:
     return [replace(each, spec=SequenceSpec((_of_one_sample(each.spec),) * 2, is_list=True)) for each in rows]
 
 
-def _of_one_sample(spec: Spec) -> Spec:
-    """A member of a list is one sample: it has no batch."""
+def _of_one_sample(spec: Spec, first: Dim = "B") -> Spec:
+    """A member of a list is one sample: it has no batch. first: the dimension of what each sample has one of."""
     if isinstance(spec, MapSpec):
-        return replace(spec, items=tuple((key, _of_one_sample(item)) for key, item in spec.items))
-    if isinstance(spec, TensorSpec) and spec.dims[:1] == ("B",) and len(spec.dims) > 1:
-        return replace(spec, dims=spec.dims[1:])
+        counted = any(isinstance(item, TensorSpec) and item.dims[:2] == ("B", "N") for _, item in spec.items)
+        parts = ((key, _of_one_sample(item, "N" if counted else "B")) for key, item in spec.items)
+        return replace(spec, items=tuple(parts))  # a label for each of its boxes
+    if isinstance(spec, TensorSpec) and spec.dims[:1] == ("B",):
+        return replace(spec, dims=spec.dims[1:] or (first,))
     return spec
 
 
