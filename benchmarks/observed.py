@@ -194,7 +194,8 @@ def _run(file: File, found: Found, shadows: Shadows) -> dict[str, Any]:
             # Published weights are not here; what is made without them has the same shapes.
             with loaded_where_present(), recorder.recording(), torch.no_grad(), _OnCpu():
                 made = found.model if found.construct is None else found.construct()
-                model = _real(made, shadows).train(found.training)
+                model = _real(made, shadows)
+                model.train(found.training)  # a class's own may give nothing back
                 args, kwargs = call_arguments(model, inputs_at(found.spec))
                 model(*args, **kwargs)
         except BaseException as raised:  # noqa: BLE001 - what eager cannot do, it cannot judge
