@@ -898,3 +898,24 @@ class Matcher(nn.Module):
     targets = found["Matcher"].spec.entries["targets"].items
     assert [dict(each.items)["labels"].dims for each in targets] == [("N",), ("N",)]
     assert runs_in_eager(found["Matcher"]).dim() == 3
+
+
+def test_a_graph_that_is_asked_for_weights_is_a_graph(workspace):
+    text = """
+class Graph(nn.Module):
+    def __init__(self, in_dim=6, classes=3):
+        super().__init__()
+        self.first, self.last = nn.Linear(in_dim, 8), nn.Linear(8, classes)
+
+    def forward(self, data):
+        x, edge_index, batch = data.x, data.edge_index, data.batch
+        weight = data.edge_weights.float() if "edge_weights" in data else None
+        x = self.first(x).relu()
+        sent = x[edge_index[0]] if weight is None else x[edge_index[0]] * weight[:, None]
+        x = x.index_add(0, edge_index[1], sent)
+        return self.last(torch.zeros(2, 8).index_add(0, batch, x))
+"""
+    found, _ = shown(workspace, text)
+    entries = dict(found["Graph"].spec.entries["data"].items)
+    assert (entries["x"].dims, list(entries)) == (("N", 6), ["x", "edge_index", "batch"])
+    assert runs_in_eager(found["Graph"]).shape == (2, 3)

@@ -495,11 +495,16 @@ def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
 
 def _keys_in(source: Source, name: str) -> dict[str, bool]:
     found: dict[str, bool] = {}
+    asked = set[object]()
     uses = reads = 0
     for node in in_order(source.node):
         match node:
             case ast.Name(id=owner, ctx=ast.Load()) if owner == name:
                 uses += 1
+            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()], comparators=[held]):
+                if _is_name(held, name):
+                    asked.add(key)
+                    reads += 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
                 found.setdefault(key, False)
             case ast.Call(
@@ -512,7 +517,8 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
                 found.setdefault(key, True)
                 reads += 1
     # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake.
-    return {key: attribute for key, attribute in found.items() if not attribute or reads == uses}
+    # An attribute that is asked for first may be absent.
+    return {key: kind for key, kind in found.items() if not kind or (reads == uses and key not in asked)}
 
 
 def _list_required_keys(model: nn.Module, name: str) -> list[str]:
