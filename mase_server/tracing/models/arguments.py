@@ -173,8 +173,9 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
-        again = skip_failed_download(error) or _start_where_file_is(error, around.workspace.folder)
-        return _try_plan(kind, plan, around) if again else find_placeholder_error(error)
+        if skip_failed_download(error) or _start_where_file_is(error, around.workspace.folder):
+            return _try_plan(kind, plan, around)
+        return find_placeholder_error(error)
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
