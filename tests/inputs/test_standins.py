@@ -251,7 +251,26 @@ def test_helpers_of_graphs_count_and_share():
     assert (edges.shape, edges[:, 6:].tolist()) == ((2, 10), [[0, 1, 2, 3]] * 2)
     assert (weights.shape, weights[6:].unique().tolist()) == ((10, 3), [2.0])
     assert stand_in("torch_scatter.scatter_add")(values.T, where, dim=1).tolist() == [[1.0, 0.0, 9.0]]
-    assert stand_in("torch_geometric.nn.GCNConv") is None, "a layer of its own"
+    assert stand_in("torch_geometric.nn.GATConv") is None, "a layer of its own"
+
+
+def test_convolutions_of_a_graph_are_products_with_its_matrix():
+    make = stand_in("torch_geometric.nn.GCNConv")
+    layer, weights = make(2, 3), torch.tensor([0.5, 2.0, 1.0, 3.0, 0.25, 1.5])
+    for given, matrix in ((None, ADJACENT), (weights, torch.zeros(4, 4).index_put((EDGES[1], EDGES[0]), weights))):
+        looped = matrix + torch.eye(4)
+        root = torch.diag(looped.sum(1) ** -0.5)
+        wanted = root @ looped @ root @ NODES @ layer.lin.weight.T
+        torch.testing.assert_close(layer(NODES, EDGES, given), wanted)
+    plain = make(2, 3, normalize=False, bias=False)
+    torch.testing.assert_close(plain(NODES, EDGES), ADJACENT @ NODES @ plain.lin.weight.T)
+    alone = make(2, 3, add_self_loops=False)(NODES, EDGES)
+    assert torch.equal(alone[3], torch.zeros(3)), "a node without neighbours"
+    gin = stand_in("torch_geometric.nn.GINConv")(nn.Identity(), eps=0.5, train_eps=True)
+    torch.testing.assert_close(gin(NODES, EDGES), (ADJACENT + 1.5 * torch.eye(4)) @ NODES)
+    sage = stand_in("torch_geometric.nn.conv.SAGEConv")(2, 3)
+    mean = ADJACENT / ADJACENT.sum(1, keepdim=True).clamp(min=1)
+    torch.testing.assert_close(sage(NODES, EDGES), sage.lin_l(mean @ NODES) + NODES @ sage.lin_r.weight.T)
 
 
 GRAPH = """

@@ -632,6 +632,78 @@ class MessagePassing(nn.Module):
         return inputs
 
 
+class GCNConv(MessagePassing):
+    """The sum over neighbours, each over the root of both nodes' degrees. options: of MessagePassing."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, improved: bool = False, cached: bool = False,
+        add_self_loops: bool = True, normalize: bool = True, bias: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**{"aggr": "sum", **options})
+        self.in_channels, self.out_channels, self.normalize = in_channels, out_channels, normalize
+        self.loops = (2.0 if improved else 1.0) if add_self_loops else 0.0
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew."""
+        self.lin.reset_parameters()
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, edge_weight: Any = None) -> torch.Tensor:
+        """The nodes' next features."""
+        count = x.shape[self.node_dim]
+        weight = x.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight
+        if self.normalize and self.loops:
+            loops = 1.0 if edge_weight is None else self.loops
+            edge_index, weight = add_self_loops(edge_index, weight, loops, count)
+        if self.normalize:
+            scale = scatter(weight, edge_index[1], 0, count) ** -0.5
+            scale = scale.masked_fill(scale == float("inf"), 0.0)
+            weight = scale[edge_index[0]] * weight * scale[edge_index[1]]
+        out: torch.Tensor = self.propagate(edge_index, x=self.lin(x), edge_weight=weight)
+        return out if self.bias is None else out + self.bias
+
+    def message(self, x_j: torch.Tensor, edge_weight: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """What the source has, times the weight of the edge."""
+        return edge_weight.view(-1, 1) * x_j
+
+
+class GINConv(MessagePassing):
+    """A network of the sum over neighbours and of the node's own features. options: of MessagePassing."""
+
+    def __init__(self, nn: Callable[..., Any], eps: float = 0.0, train_eps: bool = False, **options: Any) -> None:
+        super().__init__(**{"aggr": "sum", **options})
+        self.nn, value = nn, torch.tensor([float(eps)])
+        self.eps = torch.nn.Parameter(value) if train_eps else value
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, size: Any = None) -> Any:
+        """The nodes' next features."""
+        return self.nn(self.propagate(edge_index, size, x=x) + (1 + self.eps) * x)
+
+
+class SAGEConv(MessagePassing):
+    """A layer of the mean over neighbours, and one of the node's own features. options: of MessagePassing."""
+
+    def __init__(
+        self, in_channels: Any, out_channels: int, aggr: str = "mean", normalize: bool = False,
+        root_weight: bool = True, project: bool = False, bias: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(aggr, **options)
+        source, target = _as_tuple(2)(in_channels)
+        self.normalize, self.in_channels, self.out_channels = normalize, in_channels, out_channels
+        self.lin = nn.Linear(source, source) if project else None
+        self.lin_l = nn.Linear(source, out_channels, bias=bias)
+        self.lin_r = nn.Linear(target, out_channels, bias=False) if root_weight else None
+
+    def forward(self, x: Any, edge_index: torch.Tensor, size: Any = None) -> torch.Tensor:
+        """The nodes' next features."""
+        source, target = x if isinstance(x, tuple) else (x, x)
+        source = source if self.lin is None else self.lin(source).relu()
+        out: torch.Tensor = self.lin_l(self.propagate(edge_index, size, x=(source, target)))
+        out = out + self.lin_r(target) if self.lin_r is not None and target is not None else out
+        return nn.functional.normalize(out, dim=-1) if self.normalize else out
+
+
 def _call_with(function: Callable[..., Any], known: Kwargs, *first: Any) -> Any:
     """Call a function with the values that its parameters name. Rows are chosen only where they are asked for."""
     names = list(inspect.signature(function).parameters.values())[len(first) :]
@@ -712,9 +784,11 @@ _FAIRSCALE = {
     "model_parallel_is_initialized": _give_always(True),
     "initialize_model_parallel": _give_always(None),
 }
-_GEOMETRIC = {each.__name__: each for each in (MessagePassing, scatter, softmax, degree, add_self_loops)} | {
-    f"global_{name}_pool": _pool(name) for name in ("add", "mean", "max")
-}
+_GEOMETRIC = (
+    {each.__name__: each for each in (MessagePassing, GCNConv, GINConv, SAGEConv)}
+    | {each.__name__: each for each in (scatter, softmax, degree, add_self_loops)}
+    | {f"global_{name}_pool": _pool(name) for name in ("add", "mean", "max")}
+)
 _SCATTER = {"scatter": _scatter_apart} | {
     f"scatter_{name}": functools.partial(_scatter_apart, reduce=name) for name in ("sum", "add", "mean", "mul")
 }
@@ -743,7 +817,7 @@ _SAID = {
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
-    "torch_geometric": "MASE computes MessagePassing, its pools and its sums as its documentation defines them.",
+    "torch_geometric": "MASE computes MessagePassing, three convolutions, pools and sums as its documentation defines.",
     "torch_scatter": "MASE computes its sums and means as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",
     **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
