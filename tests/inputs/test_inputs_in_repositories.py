@@ -919,3 +919,20 @@ class Graph(nn.Module):
     entries = dict(found["Graph"].spec.entries["data"].items)
     assert (entries["x"].dims, list(entries)) == (("N", 6), ["x", "edge_index", "batch"])
     assert runs_in_eager(found["Graph"]).shape == (2, 3)
+
+
+def test_features_that_only_a_constructor_names_stand_last(workspace):
+    text = """
+class Standardise(nn.Module):
+    def __init__(self, num_features: int, affine=False):
+        super().__init__()
+        self.num_features = num_features
+        self.scale = nn.Parameter(torch.ones(num_features)) if affine else None
+
+    def forward(self, x):
+        over = tuple(range(1, x.ndim - 1))
+        x = (x - x.mean(over, keepdim=True)) / x.std(over, keepdim=True)
+        return x if self.scale is None else x * self.scale
+"""
+    found, _ = shown(workspace, text)
+    assert found["Standardise"].spec.entries["x"].dims == ("B", "T", found["Standardise"].model.num_features)

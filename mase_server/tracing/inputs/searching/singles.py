@@ -147,6 +147,8 @@ def _list_similar_choices(model: nn.Module, name: str, others: Inputs | None) ->
     return []
 
 
+#: Names of a constructor's number of features, which stand last.
+_FEATURES = re.compile(r"(n|num)_?(features|variates|series)|d_model|(embed|feature)_?(dim|size)")
 #: Shapes of a parameter that has a size for each channel alone -> the input that it is made for.
 _BROADCAST = {
     (0, 1, 0): ("B", "C", "L"), (0, 0, 1): ("B", "T", "C"), (0, 1, 0, 0): ("B", "C", "H", "W"),
@@ -161,7 +163,13 @@ def _list_parameter_choices(model: nn.Module) -> list[Choice]:
         if dims is not None:
             spec = TensorSpec("f32", tuple(max(held.shape) if dim == "C" else dim for dim in dims))
             return [Choice(spec, f"{_describe_shape(spec)}, as its parameter {name} has so many channels")]
-    return []
+    told = arguments_of(model).items() if next(model.parameters(), None) is None else ()
+    specs = [
+        (key, TensorSpec("f32", ("B", "T", size)))
+        for key, size in told
+        if _FEATURES.fullmatch(key) and type(size) is int
+    ]
+    return [Choice(spec, f"{_describe_shape(spec)}, as {key} says") for key, spec in specs]
 
 
 def _is_handed_states(model: nn.Module) -> bool:
