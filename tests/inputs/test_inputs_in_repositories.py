@@ -936,3 +936,32 @@ class Standardise(nn.Module):
 """
     found, _ = shown(workspace, text)
     assert found["Standardise"].spec.entries["x"].dims == ("B", "T", found["Standardise"].model.num_features)
+
+
+def test_modules_that_are_counted_are_a_number(workspace):
+    text = """
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Net(nn.Module):
+    def __init__(self, first_modules, last_modules):
+        super().__init__()
+        parts = [nn.Conv2d(3, 6, 1)]
+        for _ in range(first_modules):
+            parts.append(Block(6))
+        for _ in range(last_modules):
+            parts.append(Block(6))
+        self.parts = nn.Sequential(*parts)
+
+    def forward(self, x):
+        return self.parts(x)
+"""
+    found, _ = shown(workspace, text)
+    assert found["Net"].arguments == {"first_modules": 2, "last_modules": 2}
+    assert runs_in_eager(found["Net"]).shape[1] == 6

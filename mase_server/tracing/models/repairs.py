@@ -302,6 +302,16 @@ def _propose_reversed(clue: Clue, match: re.Match[str]) -> Changes:
             yield {name: tuple(reversed(clue.arguments[name]))}
 
 
+def _propose_counts(clue: Clue, match: re.Match[str]) -> Changes:
+    """`range(stage_modules)`: a small number where a class or a list was guessed."""
+    names = [name for name in clue.culprits if inspect.isclass(clue.arguments[name]) or _is_list(clue.arguments[name])]
+    yield from (dict.fromkeys(chosen, 2) for chosen in (names, *([name] for name in names)) if chosen)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
 def _propose_whole_numbers(clue: Clue, match: re.Match[str]) -> Changes:
     for name in clue.culprits:
         if isinstance(clue.arguments[name], float):
@@ -552,6 +562,7 @@ ROWS: tuple[Row, ...] = (
         r"|missing \d+ required|unsupported operand",
         _propose_parts,
     ),
+    (r"'(type|list|tuple)' object cannot be interpreted as an integer", _propose_counts),
     (r"found element of type float|'float' object", _propose_whole_numbers),
     (r"(?i)\border|sort|decreas|descend|ascend|increas", _propose_reversed),
     (r"^AssertionError|NoneType|^ValueError|None$", _propose_optional),
