@@ -965,3 +965,20 @@ class Net(nn.Module):
     found, _ = shown(workspace, text)
     assert found["Net"].arguments == {"first_modules": 2, "last_modules": 2}
     assert runs_in_eager(found["Net"]).shape[1] == 6
+
+
+def test_a_mask_that_is_filled_in_place_is_boolean(workspace):
+    text = """
+class Words(nn.Module):
+    def __init__(self, width=8, count=20):
+        super().__init__()
+        self.table = nn.Embedding(count, width)
+
+    def forward(self, x, lengths, m):
+        x = self.table(x).transpose(1, 2)
+        x.masked_fill_(m.to(lengths.device).unsqueeze(1), 0.0)
+        return x
+"""
+    found, _ = shown(workspace, text)
+    assert found["Words"].spec.entries["m"].dtype == "bool"
+    assert runs_in_eager(found["Words"]).shape[:2] == (2, 8)

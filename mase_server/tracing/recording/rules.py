@@ -360,6 +360,15 @@ def _run_with_eager_check(shadows: Shadows, func: Callable[..., Any], args: tupl
     return out
 
 
+@meta_rule(torch.Tensor.masked_fill_)
+def _check_mask(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    """Refuse a mask of numbers in place, as eager does."""
+    mask = args[1] if len(args) > 1 else kwargs.get("mask")
+    if isinstance(mask, torch.Tensor) and mask.dtype is not torch.bool:
+        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    return func(*args, **kwargs)
+
+
 @meta_rule(*PRODUCTS)
 def _check_product(shadows: Shadows, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
     """Refuse mixed types in products, as eager does; meta kernels multiply them."""
