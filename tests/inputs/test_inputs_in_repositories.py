@@ -982,3 +982,24 @@ class Words(nn.Module):
     found, _ = shown(workspace, text)
     assert found["Words"].spec.entries["m"].dtype == "bool"
     assert runs_in_eager(found["Words"]).shape[:2] == (2, 8)
+
+
+def test_a_record_that_is_changed_and_given_back_is_a_record(workspace):
+    text = """
+class Layer(nn.Module):
+    def __init__(self, width=12):
+        super().__init__()
+        self.norm, self.layer = nn.LayerNorm(width), nn.Linear(width, width)
+
+    def forward(self, data):
+        x = self.norm(data.x)
+        if hasattr(data, "bias"):
+            x = x + data.bias
+        x = x + torch.zeros(2, 12).index_add(0, data.batch, x)[data.batch]
+        data.x = self.layer(x) + data.x
+        return data
+"""
+    found, _ = shown(workspace, text)
+    entries = dict(found["Layer"].spec.entries["data"].items)
+    assert (list(entries), entries["x"].dims) == (["x", "batch"], ("N", 12))
+    assert runs_in_eager(found["Layer"]).x.shape[1] == 12

@@ -496,11 +496,17 @@ def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
 def _keys_in(source: Source, name: str) -> dict[str, bool]:
     found: dict[str, bool] = {}
     asked = set[object]()
-    uses = reads = 0
+    uses = reads = stores = returns = 0
     for node in in_order(source.node):
         match node:
             case ast.Name(id=owner, ctx=ast.Load()) if owner == name:
                 uses += 1
+            case ast.Return(value=ast.Name(id=owner)) if owner == name:
+                returns += 1
+            case ast.Call(func=ast.Name(id="hasattr"), args=[ast.Name(id=owner), ast.Constant(value=key)]):
+                if owner == name:
+                    asked.add(key)
+                    reads += 1
             case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()], comparators=[held]):
                 if _is_name(held, name):
                     asked.add(key)
@@ -513,10 +519,14 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
             ):
                 if owner == name:
                     found.setdefault(key, False)
+            case ast.Attribute(value=ast.Name(id=owner), ctx=ast.Store()) if owner == name:
+                stores += 1
             case ast.Attribute(value=ast.Name(id=owner), attr=key) if owner == name and not _is_common(key):
                 found.setdefault(key, True)
                 reads += 1
-    # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake.
+    # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake; but what is changed may
+    # be given back: `data.x = x; return data`.
+    reads += stores + returns * bool(stores)
     # An attribute that is asked for first may be absent.
     return {key: kind for key, kind in found.items() if not kind or (reads == uses and key not in asked)}
 

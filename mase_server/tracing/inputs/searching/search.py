@@ -348,8 +348,12 @@ def _make_inputs(picked: Mapping[str, Choice], size: Mapping[str, int]) -> Input
 
 def _as_graph(entries: dict[str, Spec]) -> dict[str, Spec]:
     """Give features of nodes as many rows as edges may point to, and features of edges as many as there are edges."""
-    known = [
-        leaf for spec in entries.values() for leaf in iterate_leaves(spec) if "N" in (*leaf.dims[-2:-1], leaf.argument)
+    leaves = [leaf for spec in entries.values() for leaf in iterate_leaves(spec)]
+    known = [leaf for leaf in leaves if "N" in (*leaf.dims[-2:-1], leaf.argument)]
+    # A record without edges may have the graph of each node.
+    records = [spec for spec in entries.values() if isinstance(spec, MapSpec)]
+    known = known or [
+        leaf for spec in records for leaf in iterate_leaves(spec) if leaf.dims == ("N",) and leaf.dtype == "i64"
     ]
     if not known:
         return entries
@@ -357,9 +361,17 @@ def _as_graph(entries: dict[str, Spec]) -> dict[str, Spec]:
     return {name: _of_nodes(spec, batched, "edge" in name) for name, spec in entries.items()}
 
 
+def _without_time(spec: Spec) -> Spec:
+    """The features of each node of a record, which no graph has for each moment."""
+    if isinstance(spec, TensorSpec) and spec.dims[:2] == ("B", "T") and len(spec.dims) == 3:
+        return replace(spec, dims=("B", spec.dims[2]))
+    return spec
+
+
 def _of_nodes(spec: Spec, batched: bool, is_edges: bool) -> Spec:
     if isinstance(spec, MapSpec):
-        items = tuple((key, _of_nodes(item, batched, "edge" in key)) for key, item in spec.items)
+        parts = ((key, item if batched else _without_time(item)) for key, item in spec.items)
+        items = tuple((key, _of_nodes(item, batched, "edge" in key)) for key, item in parts)
         return replace(spec, items=items)
     if isinstance(spec, SequenceSpec):
         return replace(spec, items=tuple(_of_nodes(item, batched, is_edges) for item in spec.items))
