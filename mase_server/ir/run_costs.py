@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +109,8 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kind = ACTIVATION
         self._alive: dict[int, tuple[Any, Held]] = {}
         self._now = 0
-        self._workspace, self._gpu = workspace, gpu
+        # Relative to where it is now: `owns` remembers its answers.
+        self._workspace, self._gpu = os.path.abspath(workspace), gpu
         self._owned: dict[str, bool] = {}
         self._paths = {id(module): path for path, module in named_modules(model)}
         self._inside: list[str] = []

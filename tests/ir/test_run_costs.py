@@ -265,3 +265,15 @@ def test_an_optimizer_that_changes_all_parameters_at_once_is_counted():
 
     written = {operator: writes for phase, operator, *_, writes, _ in told["calls"] if phase == "optimizer"}
     assert written["aten._foreach_addcdiv_"] == 4 * 300 * 500
+
+
+def test_a_run_without_a_workspace_is_of_the_folder_that_it_is_in(tmp_path, monkeypatch):
+    def tell():
+        return write_costs(Run(nn.Linear(8, 4), lambda sizes: ((torch.randn(2, 8),), {}), Plan()))["files"]
+
+    inside = tell()
+    monkeypatch.chdir(tmp_path)
+    outside = tell()
+    monkeypatch.undo()
+    assert (tell(), outside) == (inside, [""])
+    assert inside != outside
