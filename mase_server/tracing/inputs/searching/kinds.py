@@ -293,7 +293,8 @@ def _match_convolved_ranks(failed: Failed, match: Match) -> Iterator[Inputs]:
     for tensor in itertools.islice(list_operands(failed.trail), int(wanted is not None)):
         for path in failed.sources(tensor) if wanted and tensor.dim() == int(wanted[1]) + 1 else ():
             spec = failed.specs.get(path)
-            if isinstance(spec, TensorSpec):
+            # An index is convolved once it is embedded, in as many dimensions more.
+            if isinstance(spec, TensorSpec) and spec.dtype.startswith("f"):
                 yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + 1)
 
 
