@@ -527,12 +527,14 @@ def run_main(
 
     def code_from(start: Start) -> CodeType:
         early.append(not watch.reached)
+        assert loaded is not None
         return loaded.code_from(start)
 
     with ExitStack() as stack:
         made_up = stack.enter_context(as_program(path, folder))
         module = module_for(path, name)
         stack.enter_context(constructions.recording())
+        loaded: Loaded | None = None
         try:
             loaded = load(path)
             with watch.active(), mode:
@@ -543,6 +545,8 @@ def run_main(
                 else:
                     test = None
         except RAISED as raised:  # the border to the user's program
+            if loaded is None and isinstance(raised, TypeError | AttributeError | NameError):
+                raise  # no text is the cause of these: an earlier run of the program has changed what reads it
             error = raised
     reached = tuple(watch.reached.values())
     return MainRun(
