@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import math
-import os
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +109,7 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._alive: dict[int, tuple[Any, Held]] = {}
         self._now = 0
         # Relative to where it is now: `owns` remembers its answers.
-        self._workspace, self._gpu = os.path.abspath(workspace), gpu
+        self._workspace, self._gpu = str(Path.cwd() / workspace), gpu
         self._owned: dict[str, bool] = {}
         self._paths = {id(module): path for path, module in named_modules(model)}
         self._inside: list[str] = []
