@@ -95,11 +95,12 @@ def test_without_a_file_weights_are_random_and_the_same_every_time(tmp_path: Pat
 ABSENT = [
     ('net.load_state_dict(torch.load("absent.pt"))', "absent.pt is"),
     ('net.load_state_dict(torch.hub.load_state_dict_from_url("https://example.org/far.pth"))', "far.pth is"),
+    ('net.load_state_dict(list(torch.load("absent.pt")))', "absent.pt is"),
     ('for name in ("a.pt", "b.pt", "a.pt"):\n    net.load_state_dict(torch.load(name)["model"])', "a.pt and b.pt are"),
 ]
 
 
-@pytest.mark.parametrize(("then", "named"), ABSENT, ids=[named for _, named in ABSENT])
+@pytest.mark.parametrize(("then", "named"), ABSENT)
 def test_a_file_that_is_not_there_gives_random_weights_and_is_named(tmp_path: Path, then: str, named: str):
     found = real(tmp_path, NET.replace("{then}", then))
     assert found.how == f"random weights (seed 0: {named} not on this disk)"

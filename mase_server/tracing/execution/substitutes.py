@@ -68,16 +68,10 @@ _absent: list[str] = []
 def loaded_where_present() -> Iterator[None]:
     """Inside, weights on the disk are loaded with their values; others are neither downloaded nor required."""
     wanted: set[str] = set()
-
-    def do_without(file: Any) -> AbsentWeights:
-        wanted.add(str(file))
-        _absent.append(Path(file).name)
-        return AbsentWeights()
-
     with (
         change_environment(_choose_download_folder()),
-        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: do_without(dst)}),
-        Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted, do_without)}),
+        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: _do_without(dst, wanted)}),
+        Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted)}),
         Replaced(nn.Module, {"load_state_dict": _load_state_dict(nn.Module.load_state_dict, wanted)}),
         _patch_safetensors(),
     ):
@@ -168,15 +162,20 @@ def _choose_download_folder() -> dict[str, str]:
     return {} if is_folder(usual) else {"TORCH_HOME": str(Path(tempfile.gettempdir()) / "torch")}
 
 
-def _wrap_torch_load(
-    original: Callable[..., Any], wanted: set[str], do_without: Callable[[Any], AbsentWeights]
-) -> Callable[..., Any]:
+def _do_without(file: Any, wanted: set[str]) -> AbsentWeights:
+    """Note a file of weights that is not there."""
+    wanted.add(str(file))
+    _absent.append(Path(file).name)
+    return AbsentWeights()
+
+
+def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
     """Load tensors to the device on which every tensor of the program seems to be."""
 
     @functools.wraps(original)
     def load(file: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(file, str | os.PathLike) and (str(file) in wanted or not Path(file).exists()):
-            return do_without(file)
+            return _do_without(file, wanted)
         kwargs["map_location"] = "cpu"
         if isinstance(file, str | os.PathLike):
             _read.append(os.fsdecode(file))
@@ -191,12 +190,12 @@ def _load_state_dict(original: Callable[..., Any], wanted: set[str]) -> Callable
     def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             found = original(self, state_dict, *args, **kwargs)
-        except RuntimeError:
-            # An object made from absent weights has too few entries, however it was made.
+        except Exception:  # the border to hooks and to overridden methods of the user's
+            # An object made from absent weights has too few entries, or is no mapping, however it was made.
             if not wanted:
                 raise
             found = _IncompatibleKeys([], [])
-        values = tuple(_iterate_loaded_pairs(self, state_dict))
+        values = tuple(_iterate_loaded_pairs(self, state_dict)) if isinstance(state_dict, Mapping) else ()
         LOADED.append(Loading(self, values, tuple(_read), tuple(_absent)))
         _read.clear()
         _absent.clear()
