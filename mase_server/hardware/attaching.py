@@ -1,4 +1,4 @@
-"""What attaches a design on a bus to a system: its page, a driver, constraints, IP-XACT, LiteX, projects of vendors."""
+"""Files that attach a design on a bus to a system: its page, a driver, constraints, IP-XACT, LiteX, projects."""
 
 from __future__ import annotations
 

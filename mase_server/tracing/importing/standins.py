@@ -664,7 +664,7 @@ class GCNConv(MessagePassing):
         return out if self.bias is None else out + self.bias
 
     def message(self, x_j: torch.Tensor, edge_weight: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        """What the source has, times the weight of the edge."""
+        """The features of the source, times the weight of the edge."""
         return edge_weight.view(-1, 1) * x_j
 
 
