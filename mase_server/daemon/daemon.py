@@ -618,8 +618,8 @@ class Daemon:
 
     async def _check_dependencies(self, tracked: Tracked, dependencies: Sequence[Dependency] | None) -> None:
         """Compare dependencies with the disk (None: all) and trace the file again if one of them differs."""
-        changed = await asyncio.to_thread(tracked.freshness.changed, dependencies)
-        if changed:
+        looked = await asyncio.to_thread(tracked.freshness.look_again, dependencies)
+        if changed := tracked.freshness.note(looked):
             self._ask_for_dependencies(tracked, [one.path for one in changed])
         if tracked.status is not None and tracked.status.ended:
             tracked.ended.set()

@@ -133,17 +133,27 @@ class Freshness:
 
     def changes_at(self, path: str) -> bool:
         """Something happened at a path: would the trace see something else there now? Each change is reported once."""
-        return bool(self.changed(self._find_concerned(path)))
+        return bool(self.note(self.look_again(self._find_concerned(path))))
 
-    def changed(self, dependencies: Iterable[Dependency] | None = None) -> list[Dependency]:
-        """The dependencies (None: of all) that have changed; later calls compare with the present state."""
+    def look_again(self, dependencies: Iterable[Dependency] | None = None) -> list[tuple[Dependency, Seen]]:
+        """What is there now, of the dependencies (None: of all) that have changed. It may run in a thread."""
+        every = [*(self._environment | self._known).values()] if dependencies is None else dependencies
+        looked = ((one, self._look(one.kind, one.path, one.seen)) for one in every)
+        return [(one, now) for one, now in looked if now != one.seen]
+
+    def note(self, looked: Iterable[tuple[Dependency, Seen]]) -> list[Dependency]:
+        """The changed dependencies, of those that were looked at; later looks compare with what was seen.
+
+        A change that was noted since the look is not told again.
+        """
         found = []
-        for one in list((self._environment | self._known).values()) if dependencies is None else dependencies:
-            if (now := self._look(one.kind, one.path, one.seen)) != one.seen:
+        for one, now in looked:
+            key = one.kind, one.path
+            holders = [known for known in (self._known, self._environment) if known.get(key) == one]
+            for known in holders:
+                known[key] = Dependency(one.kind, one.path, now)
+            if holders:
                 found.append(one)
-                for known in (self._known, self._environment):
-                    if (one.kind, one.path) in known:
-                        known[one.kind, one.path] = Dependency(one.kind, one.path, now)
         return found
 
     def pause(self, paths: Iterable[str], tracing: bool) -> float:

@@ -430,6 +430,7 @@ class Tools:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._listening: Listening | None = None
+        self._stopped = False
 
     async def start(self) -> None:
         """Listen, and register for the workspace's folders, so that tools find this server."""
@@ -438,6 +439,9 @@ class Tools:
             await listening.start()
         except (OSError, ValueError) as error:
             _LOG.warning("other tools cannot connect: %s", error)
+            await listening.close()
+            return
+        if self._stopped:
             await listening.close()
             return
         self._listening = listening
@@ -452,6 +456,7 @@ class Tools:
 
     async def stop(self) -> None:
         """End every connection."""
+        self._stopped = True
         if self._listening is not None:
             await self._listening.close()
             self._listening = None

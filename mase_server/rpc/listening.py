@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,8 +44,10 @@ class Listening:
         self._server: asyncio.Server | None = None
         self._folder: Path | None = None
         self._files: list[Path] = []
-        self._registered: list[Path] = []
+        self._registered: set[Path] = set()
         self._token = ""
+        self._registering = threading.Lock()
+        self._closed = False
 
     async def start(self) -> Address:
         """Listen; returns the address. OSError or ValueError says why that is impossible."""
@@ -86,15 +89,17 @@ class Listening:
         assert self._folder is not None
         pid, address = os.getpid(), str(self.address)
         token_file = str(self.token_file.absolute()) if self._token and self.token_file else ""
-        made = [
-            write_registration(
-                self._folder, Registration(each, address, pid, start_of(pid), kind, __version__, token_file)
-            )
-            for each in workspaces
-        ]
-        for file in set(self._registered) - set(made):
-            file.unlink(missing_ok=True)
-        self._registered = made
+        with self._registering:
+            if self._closed:
+                return  # the files were removed while this waited for its thread
+            made = set[Path]()
+            for each in workspaces:
+                told = Registration(each, address, pid, start_of(pid), kind, __version__, token_file)
+                made.add(write_registration(self._folder, told))
+                self._registered |= made
+            for file in self._registered - made:
+                file.unlink(missing_ok=True)
+            self._registered = made
 
     async def close(self) -> None:
         """End all connections and remove the files."""
@@ -102,9 +107,11 @@ class Listening:
             self._server.close()
         for connection in list(self.front.connections):
             connection.drop("the server ends")
-        for file in (*self._registered, *self._files):
-            with contextlib.suppress(OSError):
-                file.unlink()
+        with self._registering:
+            self._closed = True
+            for file in (*self._registered, *self._files):
+                with contextlib.suppress(OSError):
+                    file.unlink()
         self._files.clear()
         self._registered.clear()
         await asyncio.sleep(0)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -144,6 +145,34 @@ async def test_a_change_in_an_imported_module_retraces_who_imports_it(bench):
     # Two, where the first save is looked at so late that the module has changed, and the second while that is traced.
     assert status.state == "ready"
     assert status.generation in (2, 3)
+
+
+async def test_a_change_that_a_check_in_the_background_sees_first_is_traced_all_the_same(bench):
+    module = bench.write("imported_late.py", "SIZE = 1\n", model=False)
+    path, _ = await bench.open("importing_late.py", f"import imported_late\n{GOOD}")
+    tracked = bench.daemon._tracked[path]
+    look, looks, seen, noted = tracked.freshness._look, [], threading.Event(), threading.Event()
+
+    def look_slowly(*asked):
+        if threading.current_thread() is threading.main_thread():
+            return look(*asked)
+        if not looks:
+            bench.write("imported_late.py", "SIZE = 2\n", model=False)
+        looks.append(look(*asked))
+        if len(looks) == 2:  # the first one is over
+            seen.set()
+            noted.wait(60)
+        return looks[-1]
+
+    tracked.freshness._look = look_slowly
+    [module_file] = [one for one in tracked.freshness.dependencies if one.path == module and one.kind == "content"]
+    check = asyncio.create_task(bench.daemon._check_dependencies(tracked, [module_file, module_file]))
+    await asyncio.to_thread(seen.wait, 60)
+    bench.daemon.saved(module)
+    assert tracked.generation == 2
+    noted.set()
+    await check
+    assert (await bench.daemon.wait(path)).generation == 2
 
 
 async def test_a_save_by_anything_is_noticed(bench):

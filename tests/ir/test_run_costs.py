@@ -1,5 +1,7 @@
 """What a run costs, recorded without values: by hand, and beside PyTorch's own allocator in a real run."""
 
+import runpy
+
 import pytest
 import torch
 from torch import nn
@@ -268,12 +270,17 @@ def test_an_optimizer_that_changes_all_parameters_at_once_is_counted():
 
 
 def test_a_run_without_a_workspace_is_of_the_folder_that_it_is_in(tmp_path, monkeypatch):
-    def tell():
-        return write_costs(Run(nn.Linear(8, 4), lambda sizes: ((torch.randn(2, 8),), {}), Plan()))["files"]
+    file = tmp_path / "project" / "net.py"
+    file.parent.mkdir()
+    file.write_text("def forward(x):\n    return x.exp()\n")
+    model = nn.Identity()
+    model.forward = runpy.run_path(str(file))["forward"]
 
-    inside = tell()
-    monkeypatch.chdir(tmp_path)
-    outside = tell()
-    monkeypatch.undo()
-    assert (tell(), outside) == (inside, [""])
-    assert inside != outside
+    def tell(folder):
+        monkeypatch.chdir(folder)
+        return write_costs(Run(model, lambda sizes: ((torch.randn(2, 8),), {}), Plan()))["files"]
+
+    assert [str(file) in tell(each) for each in (file.parent, tmp_path / "..", file.parent)] == [True, True, True]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert [str(file) in tell(each) for each in (other, file.parent, other)] == [False, True, False]

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -332,6 +333,28 @@ async def test_our_client_finds_address_and_token(served, tcp, tmp_path):
     assert await asyncio.to_thread(work) == "mase-server"
     with pytest.raises(ClientError):
         await asyncio.to_thread(Client(str(tcp.address), reconnect=False).info)
+
+
+async def test_a_server_that_ends_while_it_registers_leaves_no_file(served, tmp_path, monkeypatch):
+    monkeypatch.setenv("MASE_RUNTIME_DIR", str(tmp_path / "run"))
+    ending, ended = threading.Event(), threading.Event()
+
+    def write_late(folder, registration):
+        if registration.workspace == "/b":
+            ending.set()
+            ended.wait(0.5)
+        return registry.write_registration(folder, registration)
+
+    monkeypatch.setattr("mase_server.rpc.listening.write_registration", write_late)
+    listening = Listening(served.front)
+    await listening.start()
+    registering = asyncio.create_task(listening.register(["/a", "/b"], "editor"))
+    await asyncio.to_thread(ending.wait, 60)
+    await listening.close()
+    ended.set()
+    await registering
+    await listening.register(["/c"], "editor")
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 async def test_folders_that_are_no_longer_served_are_forgotten(served, tmp_path, monkeypatch):
