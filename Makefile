@@ -108,12 +108,12 @@ nightly-fuzz: venv
 
 # What holds for all inputs, tried on new ones every time and on more of them than in `make test`.
 nightly-search: venv
-	MASE_SEARCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not editor" -n auto --maxprocesses 4 --dist loadfile \
+	MASE_SEARCH=1 $(BIN)/python -m pytest -q -m "not editor" -n auto --maxprocesses 4 --dist loadfile \
 	  $$(grep -rlE --include 'test_*.py' 'from hypothesis import|MASE_SEARCH' tests)
 
 # Files of tensors and checkpoints with random damage, other damage every time.
 nightly-files: venv
-	MASE_SEARCH=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/security/test_data_files.py tests/ir/test_checkpoint_hostile.py
+	MASE_SEARCH=1 $(BIN)/python -m pytest -q tests/security/test_data_files.py tests/ir/test_checkpoint_hostile.py
 
 vsix: tools
 	@$(BIN)/python $(CLIENT)/scripts/bundle_server.py $(CLIENT)/bundled
@@ -144,18 +144,18 @@ other-types: venv
 LINES := 88
 
 test: lint types other-types vsix hardware-tools other-clients
-	MASE_LINES=$(LINES) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile
+	MASE_LINES=$(LINES) $(BIN)/python -m pytest -m "not editor" -n auto --maxprocesses 4 --dist loadfile
 	$(BIN)/python -m pytest -m editor tests/editor || $(BIN)/python -m pytest -m editor tests/editor --last-failed
 
 # The lines that some tests run, as `make test` counts them: `make coverage ONLY=tests/rpc`. tests/output/lines.txt gets the others.
 coverage: venv
-	MASE_LINES=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not editor" -n auto --maxprocesses 4 --dist loadfile $(or $(ONLY),tests)
+	MASE_LINES=0 $(BIN)/python -m pytest -q -m "not editor" -n auto --maxprocesses 4 --dist loadfile $(or $(ONLY),tests)
 
 # The fastest tests that users would miss, by the package that they run most of.
 QUICK := $(sort $(shell sed 's/^[^ ]*//' tests/quick.txt))
 
 quick: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(QUICK)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile -m "not slow" $(QUICK)
 
 # Every figure that has a script, one after another, an hour on an idle machine; `make bench ONLY="latency rpc"` some of them.
 bench: venv

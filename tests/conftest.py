@@ -15,6 +15,9 @@ from hypothesis import HealthCheck, settings
 # The benchmarks drive the server as tests do; last on the path, because one of them is named as a package is.
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
+# Before torch is imported: kernels of one thread round and hold alike everywhere, and processes share cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # How long an example takes is measured in benchmarks/: a busy machine is no counterexample. The same commit is given
 # the same examples every time, so that a failure is about what was changed; MASE_SEARCH=1 looks for new ones
 # and for many more, as the nightly targets do.
