@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from mase_server.dtypes import SHORT
 from mase_server.formats import quantise
 from mase_server.ir.build import attribute, underlying_callable
+from mase_server.tracing.diagnosis.failure import write_repr
 from mase_server.tracing.recording.values import Rebuild
 from mase_server.visible import reveal
 
@@ -82,7 +83,7 @@ class _Printer:
         """The torch layer at a path."""
         found = attribute(self.module, path)
         known = isinstance(found, nn.Module) and type(found).__module__.startswith("torch.nn.modules")
-        return found if known and repr(found).count("\n") == 0 else None
+        return found if known and write_repr(found).count("\n") == 0 else None
 
     def _input_parameter(self, node: fx.Node) -> str:
         text = self.texts[node] = str(node.target).lstrip("*")
@@ -175,7 +176,8 @@ def _tells_nothing(node: fx.Node) -> bool:
 def _construction_text(value: Any) -> str:
     """The call that constructs a layer; for any other value, a description."""
     if isinstance(value, nn.Module):
-        text = repr(value) if "\n" not in repr(value) else f"{type(value).__name__}(...)"
+        text = write_repr(value)
+        text = text if "\n" not in text else f"{type(value).__name__}(...)"
         return f"nn.{text}" if type(value).__module__.startswith("torch.nn.modules") else text
     kind = "nn.Parameter" if isinstance(value, nn.Parameter) else type(value).__name__
     shape = getattr(value, "shape", None)
@@ -293,7 +295,7 @@ def python_literal(value: Any) -> str:
         return "..."
     if isinstance(value, nn.Module | type) or callable(value):
         return name_text(value)
-    text = repr(value)
+    text = write_repr(value)
     return text if "\n" not in text and len(text) <= 200 else f"<{type(value).__name__}>"
 
 

@@ -36,6 +36,7 @@ from mase_server.protocol.records import (
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import COLUMNS, MAX_SCOPES, SCHEMA, Payload, Problem, Scope
 from mase_server.protocol.wire import pack_blob
+from mase_server.tracing.diagnosis.failure import write_repr
 from mase_server.tracing.diagnosis.problems import Context
 from mase_server.tracing.guards import CONDITIONS
 from mase_server.tracing.importing.segments import Unrun
@@ -322,7 +323,7 @@ def to_plain_data(value: Any) -> Any:
         return value
     if isinstance(value, (list, tuple)) and len(value) <= 32:
         return [to_plain_data(item) for item in value]
-    text = repr(value)
+    text = write_repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
@@ -402,7 +403,7 @@ class NodeWriter:
         if found is None:
             count, size = parameters_of(module)
             own = {name: _tensor_text(parameter) for name, parameter in module.named_parameters()}
-            text = repr(module)
+            text = write_repr(module)
             found = self._modules[id(module)] = {
                 "module": text if len(text) < 2000 else f"{type(module).__name__}(...)",
                 "parameters": own if len(own) <= 32 else {},
@@ -456,7 +457,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         inner = ", ".join(text_of(item) for item in value[:8]) + (", ..." if len(value) > 8 else "")
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"
-    text = name_of(value) if callable(value) else repr(value)
+    text = name_of(value) if callable(value) else write_repr(value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 
@@ -480,7 +481,7 @@ def branches_taken(traced: Traced, places: Places, context: Context) -> Iterator
         asked_of = references(look.arguments)
         if not isinstance(seen, Expr) and look.stack and not varying.isdisjoint(asked_of):  # sizes are no values
             position = resolve_mark(_asker(look.stack[0]))
-            answers.setdefault(position, {})[_shortened(repr(look.seen))] = None
+            answers.setdefault(position, {})[_shortened(write_repr(look.seen))] = None
             if look.asked in CONDITIONS:
                 conditions.add(position)
     for position, seen_there in answers.items():

@@ -512,6 +512,40 @@ def test_numbers_come_before_probing_that_takes_longer_than_a_glance(tmp_path, m
     assert job.payloads[0]["seconds"] < job.payloads[1]["seconds"]
 
 
+def test_what_has_no_text_of_its_own_hides_nothing(tmp_path):
+    job = Job(
+        tmp_path,
+        """
+        class Plain:
+            width = 8
+
+        class Silent:
+            width = 8
+
+            def __repr__(self):
+                raise RuntimeError("no text")
+
+        class Layer(nn.Linear):
+            def extra_repr(self):
+                return self.name_that_is_absent
+
+        class Net(nn.Module):
+            def __init__(self, plain, silent):
+                super().__init__()
+                self.layer = Layer(plain.width, silent.width)
+
+            def forward(self, x, plain, silent):
+                return torch.relu(self.layer(x))
+
+        if __name__ == "__main__":
+            Net(Plain(), Silent())(torch.randn(3, 8), Plain(), Silent())
+        """,
+    )
+    assert job.problems == []
+    [model] = [each for each in job.payload["models"] if each["name"] == "Net"]
+    assert model["arguments"] == {"plain": "<__main__.Plain object>", "silent": "<Silent>"}
+
+
 @pytest.mark.parametrize("layout", ["layout=torch.jagged", "layout=torch.strided"])
 def test_a_nested_tensor_is_told_as_what_tracing_does_not_follow(tmp_path, layout):
     job = Job(

@@ -5,6 +5,7 @@ Explainers, problems and quick fixes share these types.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,7 @@ from mase_server.tracing.recording.values import tensor_type
 
 #: Exceptions that the user's code may raise at our borders, including its `sys.exit` and KeyboardInterrupt.
 RAISED = (Exception, SystemExit, KeyboardInterrupt)
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +168,7 @@ class Call:
         """The leaf module as the user knows it: its path and its representation in torch."""
         if self.module is None:
             return name_of(self.func)
-        try:
-            text = str(self.module).partition("\n")[0]
-        except Exception:  # noqa: BLE001 - `extra_repr` may be the person's own
-            text = type(self.module).__name__
+        text = write_repr(self.module).partition("\n")[0]
         return f"`{self.path}` {text}" if self.path else text
 
     def tensors(self) -> Iterator[tuple[Any, TensorType]]:
@@ -179,6 +178,14 @@ class Call:
                 yield at, value
             elif isinstance(value, (list, tuple)):
                 yield from (((at, i), item) for i, item in enumerate(value) if isinstance(item, TensorType))
+
+
+def write_repr(value: Any) -> str:
+    """`repr` without addresses, which differ from run to run; the class alone if that class's own `repr` fails."""
+    try:
+        return _ADDRESS.sub("", repr(value))
+    except RAISED:  # the border to other people's classes
+        return f"<{type(value).__name__}>"
 
 
 def name_of(func: Any) -> str:
