@@ -131,7 +131,7 @@ def _from_aten(target: Any) -> object:
 def _row_of_target(target: object) -> Row | None:
     try:
         return TABLE.get(target)
-    except TypeError:  # an unhashable callable object
+    except Exception:  # noqa: BLE001 - a callable whose class cannot be hashed, or raises whatever it likes
         return None
 
 
@@ -331,7 +331,7 @@ def find_overloads(target: object, mase_op: str) -> tuple[Signature, ...]:
     """The signatures of a callable: as `read_signatures` finds them, or as this module lists them."""
     try:
         return _look_up_overloads(target, mase_op)
-    except TypeError:  # an unhashable callable object
+    except Exception:  # noqa: BLE001 - as above
         return read_signatures(target, mase_op)
 
 

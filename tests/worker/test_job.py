@@ -546,6 +546,41 @@ def test_what_has_no_text_of_its_own_hides_nothing(tmp_path):
     assert model["arguments"] == {"plain": "<__main__.Plain object>", "silent": "<Silent>"}
 
 
+@pytest.mark.parametrize(
+    "method",
+    ["repr", "str", "hash", "eq", "bool", "len", "iter", "contains", "getitem", "getattr", "copy", "deepcopy", "dir"],
+)
+def test_an_object_whose_methods_raise_hides_nothing(tmp_path, method):
+    job = Job(
+        tmp_path,
+        f"""
+        class Odd:
+            width = 8
+
+            def __{method}__(self, *args):
+                raise RuntimeError(args)
+
+        class Net(nn.Module):
+            def __init__(self, odd):
+                super().__init__()
+                self.odd, self.held = odd, [odd, {{"odd": odd}}]
+                self.layer = nn.Linear(odd.width, 8)
+
+            def forward(self, x, odd, options):
+                if options["odd"] is odd:
+                    x = x + 1
+                h = self.layer(x)
+                return h, odd
+
+        if __name__ == "__main__":
+            odd = Odd()
+            Net(odd)(torch.randn(3, 8), odd, {{"odd": odd}})
+        """,
+    )
+    assert job.problems == []
+    assert job.value("h")[:2] == ["f32", [3, 8]]
+
+
 @pytest.mark.parametrize("layout", ["layout=torch.jagged", "layout=torch.strided"])
 def test_a_nested_tensor_is_told_as_what_tracing_does_not_follow(tmp_path, layout):
     job = Job(
