@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -9,7 +10,13 @@ from torch import nn
 
 from mase_server import MaseGraph
 from mase_server.ir.allowed import UnwritableName
-from mase_server.tracing.recording.state import HoldsItselfError, NestedTooDeepError, NotInitialisedError, require_tree
+from mase_server.tracing.recording.state import (
+    HoldsItselfError,
+    NestedTooDeepError,
+    NotHashableError,
+    NotInitialisedError,
+    require_tree,
+)
 
 
 class Itself(nn.Module):
@@ -78,6 +85,27 @@ def test_a_module_without_the_constructor_of_torch_is_told_with_its_own(model, t
     with pytest.raises(NotInitialisedError, match=rf"^{text}.*its __init__ does not call super\(\)") as caught:
         require_tree(model)
     assert caught.value.place == (__file__, line_of(Unmade, "def __init__"))
+
+
+@dataclass
+class Compared(nn.Module):
+    size: int = 3
+
+    def __post_init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return x * self.size
+
+
+def test_a_module_that_cannot_be_hashed_is_told_at_its_class():
+    model = nn.Sequential(Compared())
+    assert model(torch.ones(2)).tolist() == [3, 3]
+    with pytest.raises(TypeError, match="unhashable"):
+        model.eval()
+    with pytest.raises(NotHashableError, match=r"^the part '0' of the model, of class Compared.*eq=False") as caught:
+        require_tree(model)
+    assert caught.value.place == (__file__, line_of(Compared, "@dataclass"))
 
 
 def test_parts_that_are_shared_are_no_cycle():

@@ -46,13 +46,18 @@ class KeyIsNoTextError(UnwalkableError):
     """A module keeps a part under a key that is no text."""
 
 
+class NotHashableError(UnwalkableError):
+    """A module's class cannot be hashed."""
+
+
 class NestedTooDeepError(UnwalkableError):
     """Modules are nested deeper than Python's limit for nested calls."""
 
 
 def require_tree(root: nn.Module) -> None:
     """Raise NotInitialisedError for a module that nn.Module's constructor has not made, HoldsItselfError for one below
-    itself, KeyIsNoTextError for a part whose key is no text, and NestedTooDeepError for parts too deep for any walk.
+    itself, NotHashableError for one that no set can hold, KeyIsNoTextError for a part whose key is no text, and
+    NestedTooDeepError for parts too deep for any walk.
 
     Shared modules are fine.
     """
@@ -71,9 +76,16 @@ def require_tree(root: nn.Module) -> None:
             )
             raise HoldsItselfError(text, _find_attribute_assignment(list(above.values()), path.rpartition(".")[2]))
         elif id(module) not in done:
+            kind = type(module)
+            where = f"the part {path!r} of the model" if path else "the model"
+            if getattr(kind, "__hash__", None) is None:
+                text = (
+                    f"{where}, of class {kind.__name__}, cannot be hashed, because the class has an __eq__ of its own, "
+                    "as a dataclass has, and no __hash__. So torch's walks over the model (to, eval, parameters) fail. "
+                    "Write `@dataclass(eq=False)`, or `__hash__ = nn.Module.__hash__` in the class."
+                )
+                raise NotHashableError(text, _find_definition(kind))
             if "_modules" not in vars(module):
-                kind = type(module)
-                where = f"the part {path!r} of the model" if path else "the model"
                 text = (
                     f"{where}, of class {kind.__name__}, has neither parameters nor parts, because its __init__ does "
                     "not call super().__init__(). Call it there first."
