@@ -74,7 +74,7 @@ from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calling import module_calls_routed
 from mase_server.tracing.recording.calls import Call, Reports, Run, references
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
-from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, SHADOW_LIMIT, Shadows, ValueDependentError
+from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.recording.state import put_in_mode
 from mase_server.tracing.symbols.probing import Outcome
 from mase_server.worker.jobs import Emit
@@ -104,7 +104,8 @@ def trace(request: TraceRequest, emit: Emit) -> Live:
         job.find()
         if job.lacks_values():
             unload_modules(job.importer.imported)  # they report to the first job
-            first, job = job, TraceJob(request, emit, LARGE_SHADOW_LIMIT, job.lookups)
+            shadows = Shadows(LARGE_SHADOW_LIMIT, builds=job.shadows.lacked)
+            first, job = job, TraceJob(request, emit, shadows, job.lookups)
             job.modules_before = first.modules_before
             job.find()
         return job.finish()
@@ -143,15 +144,15 @@ def seed_random_numbers() -> None:
 class TraceJob:
     """One trace of one file: `find`, then `finish`.
 
-    limit: the size up to which tensors keep values.  lookups: of an earlier try, whose libraries are already imported.
+    shadows: which tensors keep values.  lookups: of an earlier try, whose libraries are already imported.
     """
 
     def __init__(
-        self, request: TraceRequest, emit: Emit, limit: int = SHADOW_LIMIT, lookups: Lookups | None = None
+        self, request: TraceRequest, emit: Emit, shadows: Shadows | None = None, lookups: Lookups | None = None
     ) -> None:
         self.request, self.emit = request, emit
         self.started = time.perf_counter()
-        self.shadows, self.reports = Shadows(limit), Reports()
+        self.shadows, self.reports = shadows or Shadows(), Reports()
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
         self.problems: list[Problem] = []
@@ -188,11 +189,13 @@ class TraceJob:
             self.importer.uninstall()
 
     def lacks_values(self) -> bool:
-        """Did a forward ask for a value that a larger limit might have kept, and is there time for another try?"""
+        """Did code ask for a value that another try might keep, and is there time for one?
+
+        A forward for one that a larger limit keeps; a constructor for a weight's.
+        """
         late = any(one.problem.code == "time-limit" for one in self.unshown)
-        return not late and any(
-            one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced
-        )
+        asked = (one.session.rung == "real" or isinstance(one.error, ValueDependentError) for one in self.traced)
+        return not late and (self.shadows.lacked or any(asked))
 
     def finish(self) -> Live:
         """Probe the models and send the results."""

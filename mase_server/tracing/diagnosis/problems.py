@@ -285,6 +285,9 @@ class _Explanation:
     def _too_big(self, error: ValueDependentError) -> Complaint:
         """Explain that values need a real run, which was not done because of the model's size."""
         told = _value_dependent(str(error).replace("__", ""))
+        if self.context.phase == "import":
+            text = f"{told.text} A trace computes with weights only in constructors and forwards of models."
+            return replace(told, text=text)
         step = f"Give a smaller one in a comment above its class: `# mase: {self.context.model}(...)`."
         return replace(told, text=f"{told.text} The model is too big to be run with numbers. {step}")
 

@@ -108,16 +108,25 @@ _NUMBERS = frozenset({int, float, bool, type(None), TracedInt})
 #: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
 SHADOW_LIMIT = 1 << 14
 LARGE_SHADOW_LIMIT = 1 << 20
+#: Elements that constructors may make with values.
+_MOST_BUILT = 400_000_000
 
 
 class Shadows:
     """Real values of meta (or fake) tensors, kept by identity.
 
     Every tensor that was ever given a value stays alive, so that ids are unique.
+
+    builds: constructors of modules run with real tensors, up to `_MOST_BUILT` elements.
     """
 
-    def __init__(self, limit: int = SHADOW_LIMIT) -> None:
+    def __init__(self, limit: int = SHADOW_LIMIT, *, builds: bool = False) -> None:
         self.limit = limit
+        self.builds = builds
+        #: Did a constructor ask for the value of a weight?
+        self.lacked = False
+        #: Elements that constructors made.
+        self.built = 0
         #: Results of calls that depend only on the types of their arguments: meta kernels are slow.
         self.results: dict[Any, Result] = {}
         #: The work done so far, in torch calls. Searches are limited by it and not by time, so that the load of a
@@ -231,6 +240,17 @@ def asking_module() -> str:
     return "" if frame is None else str(frame.f_globals.get("__name__", ""))
 
 
+def is_in_constructor() -> bool:
+    """Is the current torch call made while a module is made?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        first = next(iter(frame.f_code.co_varnames), "")
+        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get(first), torch.nn.Module):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class _WithoutGradients:
     """The replacement for `torch.inference_mode` during a trace.
 
@@ -281,6 +301,8 @@ class MetaMode(TorchFunctionMode):
         """Compute one torch call; afterwards `mutated` says whether it changed its first argument in place."""
         self.mutated = False
         self.shadows.steps += 1
+        if self.shadows.builds and self.shadows.built < _MOST_BUILT and is_in_constructor():
+            return self._run_really(func, args, kwargs)
         if type(func) is GETTER:
             return self._get_attribute(func, args, kwargs)
         if func is SWITCH:
@@ -300,6 +322,16 @@ class MetaMode(TorchFunctionMode):
             except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError):
                 pass  # the same call on meta raises the same error, or the real kernel is stricter
         return self._run_meta(func, meta_args, meta_kwargs)
+
+    def _run_really(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
+        """Compute a call of a constructor with values."""
+        if func in MOVES:
+            func, args, kwargs = torch.Tensor.cpu, args[:1], {}
+        named = {name: "cpu" if name == "device" else value for name, value in kwargs.items()}
+        out = func(*self._to_real(args), **self._to_real(named))
+        if func in CONSTRUCTORS and isinstance(out, torch.Tensor):
+            self.shadows.built += out.numel()
+        return out
 
     def _copy_tensor(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         out: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]
@@ -334,6 +366,7 @@ class MetaMode(TorchFunctionMode):
                 found = torch.ones(value.shape, dtype=value.dtype, device="cpu")
                 self.shadows.put(value, found)
             if found is None and func not in PRINTS:
+                self.shadows.lacked |= is_in_constructor()
                 text = f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
                 raise ValueDependentError(
                     f"{func.__name__}() needs the value of a tensor {text} that depends on weights"
