@@ -35,6 +35,33 @@ def shown(workspace, text, name="net.py", **files):
     return {each.name: each for each in found}, [each for each in problems if each.severity == "error"]
 
 
+LAZY = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.LazyConv2d(8, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.LazyLinear(5)
+
+    def forward(self, x):
+        return self.head(self.body(x).flatten(1))
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.LazyLinear(7)
+
+    def forward(self, x):
+        return self.head(x)
+"""
+
+
+def test_layers_that_take_their_width_from_their_first_input_get_one(workspace):
+    found, errors = shown(workspace, LAZY)
+    assert errors == []
+    assert [found[name].spec.entries["x"].dims[1] for name in ("Net", "Wide")] == [3, 64]
+
+
 SETTINGS = """
 model:
   rate: 4.5e-6

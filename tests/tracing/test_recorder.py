@@ -205,6 +205,13 @@ def out_argument(model, x):
     return out
 
 
+def out_arguments_of_other_sizes(model, x):
+    out, values, places = torch.zeros(2), torch.empty(0), torch.empty(0, dtype=torch.long)
+    torch.mul(x, 2, out=out)
+    torch.max(out, dim=0, out=(values, places))
+    return out + 1, values * 2, places + 1
+
+
 def vmapped(model, x):
     return torch.vmap(lambda row: row * 2 + row.sum())(x)
 

@@ -581,6 +581,26 @@ def test_an_object_whose_methods_raise_hides_nothing(tmp_path, method):
     assert job.value("h")[:2] == ["f32", [3, 8]]
 
 
+def test_a_tensor_that_results_are_written_into_has_their_size_and_values(tmp_path):
+    job = Job(
+        tmp_path,
+        """
+        class Net(nn.Module):
+            def forward(self, x):
+                total = torch.zeros(3)
+                torch.add(x.abs(), 1.0, out=total)
+                whole = total
+                part = total[:1] if total.sum() > 0 else total
+                return whole, part
+
+        if __name__ == "__main__":
+            Net()(torch.randn(4, 5))
+        """,
+    )
+    assert [each["severity"] for each in job.problems if each["severity"] == "error"] == []
+    assert (job.value("whole")[1], job.value("part")[1]) == ([4, 5], [1, 5])
+
+
 @pytest.mark.parametrize("layout", ["layout=torch.jagged", "layout=torch.strided"])
 def test_a_nested_tensor_is_told_as_what_tracing_does_not_follow(tmp_path, layout):
     job = Job(

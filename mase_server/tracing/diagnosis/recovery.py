@@ -137,7 +137,7 @@ class RecoveringRecorder(Recorder):
         except Exception as error:  # noqa: BLE001 - it may follow from a stand-in
             out = self._make_stand_in(error, lambda: stand_in(func, args, kwargs))
         if self.mutated:
-            self._mark_doubted(args[0])
+            self._mark_doubted(args[:1])
         return self._mark_doubted(out)
 
     def _mark_doubted(self, value: Any) -> Any:

@@ -184,7 +184,8 @@ class RealRecorder(Recorder):
         before = read_version_counter(target)
         out = _compute(func, args, kwargs)
         self.work.add_call(func, args, out)
-        self.mutated = target is not None and read_version_counter(target) != before
+        written = target is not None and read_version_counter(target) != before
+        self.mutated = written or kwargs.get("out") is not None
         return out
 
     def _symbolic_inputs(self, value: Any) -> Any:

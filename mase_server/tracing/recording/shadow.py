@@ -311,6 +311,8 @@ class MetaMode(TorchFunctionMode):
             return self._read_values(func, args, kwargs)
         if func in MOVES:
             func, args, kwargs = torch.Tensor.to, (args[0], torch.device("cpu")), {}
+        if kwargs.get("out") is not None:
+            return self._run_into(func, args, kwargs)
         meta_args, meta_kwargs, known = self._to_meta(func, args, kwargs)
         if func in CONSTRUCTORS or func in FROM_DATA:
             return self._construct_tensor(func, args, kwargs, meta_args, meta_kwargs, known)
@@ -332,6 +334,18 @@ class MetaMode(TorchFunctionMode):
         if func in CONSTRUCTORS and isinstance(out, torch.Tensor):
             self.shadows.built += out.numel()
         return out
+
+    def _run_into(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
+        """Compute a call with `out=`, whose tensors take the sizes and the values of the results."""
+        made = self.run(func, args, {name: value for name, value in kwargs.items() if name != "out"})
+        meta_args, meta_kwargs, _ = self._to_meta(func, args, kwargs)
+        func(*meta_args, **meta_kwargs)
+        for target, value in zip(iterate_leaf_tensors(meta_kwargs["out"]), iterate_leaf_tensors(made), strict=True):
+            self.shadows.taint(target)
+            if (real := self.shadows.get(value)) is not None:
+                self.shadows.put(target, real.to(target.dtype))
+        self.mutated = True
+        return kwargs["out"]
 
     def _copy_tensor(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         out: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]

@@ -157,6 +157,8 @@ def _get_storage_id(tensor: torch.Tensor) -> int:
 class _Kept:
     """One module's attributes, and the contents of those that are plain containers (its tables among them)."""
 
+    module: nn.Module
+    kind: type[nn.Module]
     attributes: Attributes
     before: Attributes
     containers: list[tuple[Any, Any]]
@@ -167,9 +169,11 @@ class _Kept:
         containers = [
             (value, value.copy() if value else ()) for value in attributes.values() if type(value) in _CONTAINERS
         ]
-        return cls(attributes, dict(attributes), containers)
+        return cls(module, type(module), attributes, dict(attributes), containers)
 
     def restore(self) -> None:
+        if type(self.module) is not self.kind:
+            return  # a lazy layer has its sizes now, once and for all
         now, before = self.attributes, self.before
         if len(now) != len(before) or any(map(is_not, now, before)) or any(map(is_not, now.values(), before.values())):
             now.clear()

@@ -23,6 +23,8 @@ IMAGE_SIDES = (32, 28, 64, 224, 96, 128, 256, 16, 299, 48, 227, 512, 84, 8, 331,
 LENGTHS = (16, 8, 32, 64, 128, 256, 100, 10, 4, 512, 1024)
 SAMPLES = (64, 1024, 16000, 128, 256, 100, 50, 3000)
 VOLUMES = ((16, 112), (8, 32), (16, 32), (32, 64), (16, 224))
+#: Sizes for a layer that takes any: channels of an image, else features.
+_COLOURS, _WIDTH = 3, 64
 
 Candidates = list[TensorSpec]
 
@@ -45,14 +47,19 @@ def list_candidates(layer: Any) -> Candidates:
         return wanted_by(layer)
     if hasattr(layer, "shape"):
         return _list_feature_candidates(int(layer.shape[0])) if len(layer.shape) else []
-    for kind, row in ROWS:
-        if isinstance(layer, kind):
-            return row(layer)
-    return []
+    found = next((row(layer) for kind, row in ROWS if isinstance(layer, kind)), [])
+    lazy = isinstance(layer, nn.Module) and any(map(nn.parameter.is_lazy, layer.parameters()))
+    return [_widen(each) for each in found] if lazy else found
+
+
+def _widen(spec: TensorSpec) -> TensorSpec:
+    """An input of some width for a layer that takes its width from its first input, and has none yet."""
+    width = _COLOURS if "H" in spec.dims else _WIDTH
+    return replace(spec, dims=tuple(width if dim == 0 else dim for dim in spec.dims))
 
 
 def _list_weight_candidates(name: str, weight: nn.Parameter) -> Candidates:
-    shape = tuple(weight.shape)
+    shape = () if nn.parameter.is_lazy(weight) else tuple(weight.shape)
     if not shape or (name.startswith("conv") and len(shape) < 2):
         return []  # a weight that the call itself refuses
     if name.startswith("embedding"):
