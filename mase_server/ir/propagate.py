@@ -85,10 +85,20 @@ def _change_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) 
     return Rebuild.of(value).changed(change) if holds_tensor(value) else value
 
 
+def _list_written_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a run may write to: those whose data a graph takes; of other models all, if they are small."""
+    if not isinstance(model, fx.GraphModule):
+        parameters = list(model.parameters())
+        return parameters if sum(each.nbytes for each in parameters) <= KEPT_BYTES else []
+    taken = [node.args[0] for node in model.graph.nodes if node.target is getattr and node.args[1] == "data"]
+    targets = {str(node.target) for node in taken if isinstance(node, fx.Node) and node.op == "get_attr"}
+    return [parameter for name, parameter in model.named_parameters() if name in targets]
+
+
 @contextmanager
 def preserve_model(model: nn.Module) -> Iterator[None]:
-    """On leaving, restore the model's attributes and buffers and the random state."""
-    real = [buffer for buffer in model.buffers() if not buffer.is_meta]
+    """On leaving, restore the model's attributes, its tensors that a forward writes, and the random state."""
+    real = [tensor for tensor in (*model.buffers(), *_list_written_parameters(model)) if not tensor.is_meta]
     before = [buffer.detach().clone() for buffer in real]
     random = torch.random.fork_rng(devices=[]) if model.training else nullcontext()
     with preserve_state(model, Shadows()), random:

@@ -37,7 +37,21 @@ class Counting(nn.Module):
         return x + self.calls
 
 
-LAYERS["counting"] = Counting
+class Clipping(nn.Module):
+    """Gives its weight and a buffer other data in its forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.layer.weight.data = self.layer.weight.data.clamp(-0.01, 0.01)
+        self.calls.data = self.calls + 1
+        return self.layer(x) + self.calls
+
+
+LAYERS |= {"counting": Counting, "clipping": Clipping}
 
 
 def everything(model):
@@ -136,6 +150,18 @@ def test_the_callers_inputs_are_unchanged():
     graph = MaseGraph(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 2)), {"input": x}, add_metadata_args={})
     assert result(graph.nodes[1])["value"].min() >= 0
     assert torch.equal(x, kept)
+
+
+def test_an_input_that_is_given_other_data_is_unchanged():
+    class Giving(nn.Module):
+        def forward(self, x):
+            x.data = x.data * 2
+            return x + 1
+
+    x = torch.ones(4, 6)
+    graph = MaseGraph(Giving(), {"x": x})
+    assert x.tolist() == torch.ones(4, 6).tolist()
+    assert graph.model(x).tolist() == torch.full((4, 6), 3.0).tolist()
 
 
 def test_a_model_whose_forward_fails_is_unchanged():

@@ -212,6 +212,17 @@ def out_arguments_of_other_sizes(model, x):
     return out + 1, values * 2, places + 1
 
 
+def given_data(model, x):
+    y, known = x * 1, torch.zeros(2)
+    y.data, known.data = x.sum(0), x.clone()
+    return y + 1, known + 1
+
+
+def weights_given_data(model, x):
+    model.fc.weight.data = model.fc.weight.data * 2
+    return model.fc(x)
+
+
 def vmapped(model, x):
     return torch.vmap(lambda row: row * 2 + row.sum())(x)
 
@@ -341,7 +352,8 @@ FORWARDS = [
     writes_an_input, twice, parameter_used_directly, plain_attribute, made_in_forward, numpy_constant,
     numpy_array_method, constant_tensor, boolean_mask, masked_fill_known, lists_as_indices, where_and_item,
     reads_in_control_flow, unbind_chunk_split, returns_dict, returns_ordered_dict, max_with_indices,
-    einsum_and_functions, properties, augmented, out_argument, vmapped, vmapped_over_a_closure, vmapped_twice,
+    einsum_and_functions, properties, augmented, out_argument, out_arguments_of_other_sizes,
+    given_data, weights_given_data, vmapped, vmapped_over_a_closure, vmapped_twice,
     vmapped_with_a_size, copy_under_the_mode, scatter,
     comparison_chain, shape_arithmetic, expand_and_repeat, ellipsis_and_none, pad_and_roll, cast, attention,
     embedding_of_argmax, random_in_eval, split_then_assign, detach_keeps_storage, data_attribute, nested_function,

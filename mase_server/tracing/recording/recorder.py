@@ -281,12 +281,25 @@ class Recorder(MetaMode):
 
     def _record_getter(self, func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
+        if func.__name__ == "__set__" and name == "data":
+            self._record_given_data(*args)
         if not isinstance(out, torch.Tensor) or name in _UNRECORDEDGETTERS:
             return out
         arguments = (self._argument(args[0]), name)
         out = self._fresh(out)
         self._bind(out, self._add("call_function", getattr, arguments, {}, describe_value(out)))
         return out
+
+    def _record_given_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """After `tensor.data = data`: the model's own tensors take its values, others are the data from now on."""
+        described = describe_value(data)
+        if id(tensor) not in self._attributes:
+            self._bind(tensor, self._add("call_method", "detach", (self._argument(data),), {}, described))
+            return
+        with torch._C.DisableTorchFunction():
+            view = tensor.detach()
+        self._bind(view, self._add("call_function", getattr, (self._argument(tensor), "data"), {}, described))
+        self._add("call_method", "copy_", (self._argument(view), self._argument(data)), {}, described)
 
     def _record_call(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs, out: Any) -> Any:
         mutated = self.mutated

@@ -363,7 +363,13 @@ class MetaMode(TorchFunctionMode):
             # `weight.data *= 0` on a weight that `torch.Tensor(64)` made: a weight keeps no value in any case.
             self.shadows.part_from_twin(args[0])
             args = (args[0], make_empty_like(args[1], args[0].device.type))
+        given = func.__name__ == "__set__" and name == "data"
+        real = self.shadows.get(args[1]) if given else None
         out = func(*args, **kwargs)
+        if given:
+            self.shadows.taint(args[0])
+            if real is not None:
+                self.shadows.put(args[0], real)
         if isinstance(out, torch.Tensor) and out is not args[0]:
             real = self.shadows.get(args[0])
             if real is not None and self.shadows.get(out) is None:

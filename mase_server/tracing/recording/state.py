@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from mase_server.ops.paths import named_modules
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -213,7 +214,9 @@ def preserve_state(model: nn.Module, shadows: Shadows) -> Iterator[None]:
     """On leaving, restore each module of `model` to its state on entry."""
     kept = [_Kept.of(module) for module in model.modules()]
     tables = [one.before[table] for one in kept for table in ("_parameters", "_buffers")]
-    learning = [(tensor, tensor.requires_grad) for table in tables for tensor in table.values() if tensor is not None]
+    tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
+    learning = [(tensor, tensor.requires_grad) for tensor in tensors]
+    held = [(tensor, tensor.data) for tensor in tensors if tensor.layout is torch.strided and not is_lazy(tensor)]
     shadows.watch()
     try:
         yield
@@ -223,6 +226,9 @@ def preserve_state(model: nn.Module, shadows: Shadows) -> Iterator[None]:
         for tensor, before in learning:
             if tensor.requires_grad is not before and tensor.is_leaf:
                 tensor.requires_grad_(before)
+        for tensor, data in held:
+            if tensor.shape != data.shape or _get_storage_id(tensor) != _get_storage_id(data):
+                tensor.data = data  # the forward gave it other data
         shadows.rewind()
 
 
