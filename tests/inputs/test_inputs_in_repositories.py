@@ -62,6 +62,28 @@ def test_layers_that_take_their_width_from_their_first_input_get_one(workspace):
     assert [found[name].spec.entries["x"].dims[1] for name in ("Net", "Wide")] == [3, 64]
 
 
+VIEWED = """
+class Net(nn.Module):
+    def forward(self, x):
+        return F.interpolate(x.view(1, 2, 4, 4), scale_factor=1.5, mode="bilinear")
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(16, 4))
+
+    def forward(self, x):
+        return self.rows[x]
+"""
+
+
+def test_integers_are_guessed_only_where_no_floats_run(workspace):
+    found, errors = shown(workspace, VIEWED)
+    assert errors == []
+    assert [found[name].spec.entries["x"].dtype for name in ("Net", "Rows")] == ["f32", "i64"]
+
+
 SETTINGS = """
 model:
   rate: 4.5e-6

@@ -543,7 +543,7 @@ def test_what_has_no_text_of_its_own_hides_nothing(tmp_path):
     )
     assert job.problems == []
     [model] = [each for each in job.payload["models"] if each["name"] == "Net"]
-    assert model["arguments"] == {"plain": "<__main__.Plain object>", "silent": "<Silent>"}
+    assert model["arguments"] == {"plain": "<__main__.Plain object>", "silent": "Silent"}
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,11 @@ class Call:
 
 
 def write_repr(value: Any) -> str:
-    """`repr` without addresses, which differ from run to run; the class alone if that class's own `repr` fails."""
+    """`repr` without addresses, which differ from run to run; the class's name if its own `repr` fails."""
     try:
         return _ADDRESS.sub("", repr(value))
     except RAISED:  # the border to other people's classes
-        return f"<{type(value).__name__}>"
+        return type(value).__name__
 
 
 def name_of(func: Any) -> str:

@@ -243,7 +243,9 @@ def _read_sides(value: Any) -> tuple[int, int] | None:
 
 
 #: Candidates if nothing is known.
-ANYTHING: Candidates = [floats("B", 3, "H", "W"), floats("B", "T", 64), floats("B", 64), indices(10, "B", "T")]
+ANYTHING: Candidates = [
+    floats("B", 3, "H", "W"), floats("B", "T", 64), floats("B", 64), floats("B", "T"), indices(10, "B", "T"),
+]  # fmt: skip
 
 
 def size_choices(symbols: set[str], sides: tuple[int, int] | None = None) -> list[dict[str, int]]:

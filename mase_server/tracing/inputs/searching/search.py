@@ -171,7 +171,8 @@ class _Search:
 
     def without_success(self) -> Searched:
         """The result when nothing succeeded."""
-        how = f"{len(self.errors)} tries failed ({list_attempts(self.errors)})"
+        tries = f"{len(self.errors)} tries failed ({list_attempts(self.errors)})"
+        how = tries if self.errors else "nothing in the code tells what they may be"
         furthest = self.furthest
         return Searched(None, how, furthest.likely(), furthest.errors(), furthest.plausible())
 
