@@ -86,7 +86,7 @@ def _change_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) 
 
 
 def _list_written_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """The parameters that a run may write to: those whose data a graph takes; of other models all, if they are small."""
+    """The parameters that a run may write: those whose data a graph takes; of other models all, if they are small."""
     if not isinstance(model, fx.GraphModule):
         parameters = list(model.parameters())
         return parameters if sum(each.nbytes for each in parameters) <= KEPT_BYTES else []
