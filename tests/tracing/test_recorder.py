@@ -399,6 +399,20 @@ def test_graphs_hold_at_any_batch_size(forward):
     assert MaseGraph(model_of(forward).eval(), batch(4)).generic
 
 
+def test_code_that_the_caller_compiled_is_recorded_as_it_is_written():
+    class Compiled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.compile(nn.Linear(6, 6), backend="eager")
+            self.half = torch.compile(lambda x: (x * 0.5).relu(), backend="eager")
+
+        def forward(self, x):
+            return self.half(self.layer(x))
+
+    graph = assert_equal_to_eager(Compiled(), batch(4), batch(9))
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_module", *["call_method"] * 2, "output"]
+
+
 def test_a_residual_edge_goes_to_the_value_before_the_layer():
     graph = MaseGraph(model_of(residual), batch(4))
     by_name = {node.name: node for node in graph.nodes}

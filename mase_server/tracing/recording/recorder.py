@@ -16,7 +16,7 @@ import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -75,6 +75,11 @@ PARTS = {"unbind": 1, "split": 2}
 #: The original builtin, which is replaced while a forward is recorded.
 len_of = len
 _UNRECORDEDGETTERS = frozenset({"grad", "_base", "grad_fn"})
+
+
+def _compiled_code_as_written() -> AbstractContextManager[None]:
+    """Inside, functions and modules that the caller compiled run as they are written."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def is_torch_leaf(module: nn.Module, path: str) -> bool:
@@ -144,6 +149,7 @@ class Recorder(MetaMode):
                 _intercept_module_calls(self),
                 vmap_through(self._record_vmap),
                 self._listening(),
+                _compiled_code_as_written(),
                 torch.no_grad(),
                 self,
             ):
