@@ -40,6 +40,18 @@ from mase_server.tracing.symbols.probing import MismatchError, Probed, merge
 CreateNode = Callable[[str, Any, tuple[Any, ...], Kwargs], fx.Node]
 
 
+def _has_constants_of(run: Run, base: Run) -> bool:
+    """Do two runs hold the same tensors that torch did not make, such as of numpy? Of meta tensors the shape counts."""
+    pairs = [(value, run.constants.get(name)) for name, value in base.constants.items()]
+    tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
+    return all(
+        isinstance(other, torch.Tensor)
+        and one.shape == other.shape
+        and (one.is_meta or other.is_meta or torch.equal(one, other))
+        for one, other in tensors
+    )
+
+
 def used_calls(run: Run) -> list[bool]:
     """For each call: does it become a node? Unused helpers, attributes and templates do not."""
     used = [False] * len(run.calls)
@@ -118,11 +130,11 @@ class GraphBuilder:
     def looks(self) -> list[tuple[Look, Any]]:
         """The looks at values that the graph repeats, each with the value that it must see, in order.
 
-        A look that saw other things at other sizes without changing the graph is left out.
+        A look that saw other things at other sizes without changing the graph, or what it holds, is left out.
         """
         runs = self._generic.runs if self._generic is not None else [self.run]
         kept = []
-        alike = all(len(run.looks) == len(self.run.looks) for run in runs)
+        alike = all(len(run.looks) == len(self.run.looks) and _has_constants_of(run, self.run) for run in runs)
         for index, look in enumerate(self.run.looks):
             found = [run.looks[index] for run in runs] if alike else [look]
             try:

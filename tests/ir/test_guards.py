@@ -368,3 +368,15 @@ def test_hostile_guards_in_a_file_are_refused():
     ):
         with pytest.raises(CheckpointError):
             read_guards(data)
+
+
+def test_a_tensor_that_numpy_computed_of_an_input_holds_for_that_input_alone():
+    class Doubling(nn.Module):
+        def forward(self, x):
+            return torch.from_numpy(x.detach().numpy() * 2)
+
+    x = torch.arange(8.0).view(4, 2)
+    graph = MaseGraph(Doubling(), {"x": x})
+    assert torch.equal(graph.model(x.clone()), x * 2)
+    with pytest.raises(GuardError, match="trace the model again"):
+        graph.model(x + 1)
