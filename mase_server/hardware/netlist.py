@@ -9,7 +9,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from mase_server.hardware.design import Design, Operation, Stream, Streamed, blame_operation
+from mase_server.hardware.design import Design, Fold, Operation, Stream, Streamed, blame_operation
 from mase_server.hardware.folding import Engine, Folding
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.memories import Words, place_regions
@@ -248,17 +248,19 @@ class Builder:
 
 # The elements that wait where streams meet again while samples follow one another without a pause.
 #
-# `buffers` computes the room that avoids deadlock; that is not enough to run at full rate, because the longer path
-# takes time too. Here samples arrive evenly, one in each interval, and everything is done as early as possible;
-# elements that have arrived and are not wanted yet need room. Inputs that arrive earlier delay nothing.
+# `compute_buffer_depths` computes the room that avoids deadlock; that is not enough to run at full rate, because the
+# longer path takes time too. Here samples arrive evenly, one in each interval, and everything is done as early as
+# possible; elements that have arrived and are not wanted yet need room. Inputs that arrive earlier delay nothing.
+#
+# Times are those of one sample when very many came before it: each sample is an interval later than the one before, so
+# that samples need not be followed one by one, however many are on their way.
 
-#: Samples that are followed: the last one meets the remains of those before it. There are more of them where weights
-#: from outside are read for so many vectors that several samples are on their way.
-_SAMPLES = 3
 #: Points in time of a sample that are looked at: longer streams are followed in groups of elements.
 _MOMENTS = 2048
-#: Cycles from an operand to its result that no fold includes: registers, trees of adders, converters.
-_REGISTERS = 32
+#: Cycles from an operand to its result that no fold includes, at most: registers, trees of adders, converters.
+_REGISTERS, _REGISTERS_UNFOLDED = 32, 8
+#: Cycles by which times may differ that are the same, but for their rounding.
+_ROUNDING = 1e-6
 
 
 def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[str, int], int]:
@@ -268,21 +270,13 @@ def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[
         return {}
     found: dict[tuple[str, int], int] = {}
     flows: dict[str, _Flow] = {}
-    samples = _SAMPLES + -(-sum(fold.delay for fold in folding.folds.values()) // folding.interval)
     for operation in design.operations.values():
         ends = _moment_ends(operation.out)
         operands = [flows[name] for name in operation.inputs]
-        reach = [
-            _over_samples(each[ends], flow.size, samples)
-            for each, flow in zip(ways.reach(operation), operands, strict=True)
-        ]
-        begun, latency = _begin_times(
-            folding,
-            operation,
-            _over_samples(ends, operation.out.size, samples),
-            [flow.at(each) for flow, each in zip(operands, reach, strict=True)],
-        )
-        flows[operation.name] = _Flow(operation.out.size, ends, begun + latency)
+        reach = [each[ends].cummax(0).values for each in ways.reach(operation)]
+        ready = [flow.at(each) for flow, each in zip(operands, reach, strict=True)]
+        begun, latency = _begin_times(folding, operation, ends, ready)
+        flows[operation.name] = _Flow(operation.out.size, ends, begun + latency, folding.interval)
         if len(operands) > 1:
             for index, (flow, each) in enumerate(zip(operands, reach, strict=True)):
                 most = flow.most(begun, each)
@@ -293,12 +287,13 @@ def compute_waiting(design: Design, folding: Folding, ways: Ways) -> dict[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """The times at which elements of a stream are available, in groups. ends: last elements.  times: cycles, all
-    samples."""
+    """The times at which elements of a stream are available, in groups. ends: last elements of a sample's groups.
+    times: cycles, of one sample.  interval: cycles to those of the next one."""
 
     size: int
     ends: Tensor
     times: Tensor
+    interval: int
 
     @property
     def group(self) -> int:
@@ -306,17 +301,17 @@ class _Flow:
         return int(self.ends[0]) + 1
 
     def at(self, places: Tensor) -> Tensor:
-        """The times at which elements are available, by their places over all samples."""
-        sample, place = places // self.size, places % self.size
-        return self.times[sample * len(self.ends) + place // self.group]
+        """The times at which elements are available; places below zero are those of earlier samples."""
+        return self.times[places % self.size // self.group] + places // self.size * self.interval
 
     def most(self, begun: Tensor, reach: Tensor) -> int:
         """The most elements that are available and not yet taken. begun: the times at which those up to `reach` are
         taken."""
-        groups = torch.searchsorted(self.times, begun, right=True)
-        sample, group = groups // len(self.ends), groups % len(self.ends)
-        there = sample * self.size + group * self.group
-        before = torch.cat([torch.zeros(1, dtype=torch.int64), reach[:-1] + 1])
+        begun = begun + _ROUNDING
+        samples = ((begun - self.times[0]) / self.interval).floor()
+        groups = torch.searchsorted(self.times, begun - samples * self.interval, right=True)
+        there = samples * self.size + (groups * self.group).clamp(max=self.size)
+        before = torch.cat([reach[-1:] - self.size, reach[:-1]]) + 1
         return max(0, int((there - before).max()))
 
 
@@ -326,26 +321,35 @@ def _moment_ends(stream: Stream) -> Tensor:
     return (torch.arange(0, stream.size, group) + group - 1).clamp(max=stream.size - 1)
 
 
-def _over_samples(places: Tensor, size: int, samples: int) -> Tensor:
-    """Places in one sample as places over all samples; a place may not precede an earlier need."""
-    starts = torch.arange(samples)[:, None] * size
-    return (places + starts).reshape(-1).cummax(0).values.clamp(min=0)
-
-
-def _begin_times(folding: Folding, operation: Operation, places: Tensor, ready: list[Tensor]) -> tuple[Tensor, float]:
+def _begin_times(folding: Folding, operation: Operation, ends: Tensor, ready: list[Tensor]) -> tuple[Tensor, float]:
     """The times at which elements of a result begin, each after the one before and after all that it needs; and the
     cycles until they are available."""
     size, fold = operation.out.size, folding.folds.get(operation.name)
-    counted = places.double()
     if not ready:
-        return counted * (folding.interval / size), 0.0
+        return ends.double() * (folding.interval / size), 0.0
     latest = torch.stack(ready).amax(0)
+    # No operation is slower than the interval, so that only the sample before can delay a sample.
+    latest = torch.cat([latest - folding.interval, latest])
     if fold is None:
-        return latest.cummax(0).values, _REGISTERS
+        return latest.cummax(0).values[len(ends) :], _REGISTERS_UNFOLDED
     # Element k begins at the latest of: ready[j] + the cycles from j to k, for all j up to k.
-    elapsed = fold.elapsed(counted, size)
-    latency = fold.delay or 2 * fold.par_out * fold.cycles / size
-    return (latest - elapsed).cummax(0).values + elapsed, _REGISTERS + latency
+    elapsed = fold.elapsed(torch.cat([ends - size, ends]).double(), size)
+    return ((latest - elapsed).cummax(0).values + elapsed)[len(ends) :], _latency_at_most(operation, fold)
+
+
+def _latency_at_most(operation: Operation, fold: Fold) -> float:
+    """Cycles from all that an element needs to the element."""
+    if fold.delay:
+        return _REGISTERS + fold.delay
+    element = fold.cycles / operation.out.size
+    match operation.kind:
+        case "linear" | "matmul" if not fold.engine:
+            return _REGISTERS / 2 + fold.par_in.bit_length() + 2 * fold.par_out * element
+        case "norm" | "softmax":
+            # Its row passes a second time, and there are roots and quotients.
+            return 2 * _REGISTERS + operation.out.shape[-1] * element
+        case _:
+            return _REGISTERS + 2 * fold.par_out * element
 
 
 # The room that streams need to wait in where they meet again, so that the hardware can never deadlock.

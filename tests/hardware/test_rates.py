@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from mase_server import MaseGraph, passes
 from mase_server.hardware import netlist
 from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.estimates import estimate
 from mase_server.hardware.folding import count_multiplications, fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.netlist import Ways
@@ -118,6 +119,47 @@ def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatc
     monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     _, folding, made = built(Residual(), (3, 12, 12), 12, 320)
     assert interval(made, tmp_path, 12) > 1.05 * folding.interval
+
+
+class Deep(nn.Module):
+    """A residual beside many layers: more samples than a few are on their way along it."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return x + self.layers(x)
+
+
+def linears():
+    return Deep(*(layer for _ in range(12) for layer in (nn.Linear(4, 4), nn.ReLU())))
+
+
+def norms():
+    """Norms that multiply bit by bit: a row is in them for longer than it takes to arrive."""
+    return Deep(nn.Linear(16, 16), *(layer for _ in range(4) for layer in (nn.LayerNorm(16), nn.Linear(16, 16))))
+
+
+DEEP = [(linears, (4,), 192, 200), (linears, (4,), 48, 100), (norms, (3, 16), 5, 12)]
+
+
+@VERILATOR
+@pytest.mark.parametrize(("make", "shape", "multipliers", "samples"), DEEP)
+def test_a_residual_waits_for_a_path_that_holds_many_samples(tmp_path, make, shape, multipliers, samples):
+    _, folding, made = built(make(), shape, samples, multipliers)
+    assert interval(made, tmp_path, samples) <= 1.02 * folding.interval
+    check(made, tmp_path, [("--stall", "40", "--seed", "5", "--reset", "150")])
+
+
+@VERILATOR
+def test_an_interval_that_only_later_samples_have_is_told(tmp_path, monkeypatch):
+    """The first samples find room everywhere, though there is too little."""
+    monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
+    design, folding, made = built(linears(), (4,), 300, 192)
+    found = interval(made, tmp_path, 300)
+    assert found > 4 * folding.interval
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.1)
 
 
 def test_a_chain_has_nothing_that_waits():

@@ -450,8 +450,11 @@ def run_until_steady(found: Running) -> tuple[float, int] | None:
         ends = found.ends()
         if len(ends) < len(found.samples):
             return None
-        apart = [after - before for before, after in pairwise(ends)]
-        if apart[-3:] == [apart[-1]] * 3 or len(ends) >= _MOST_SAMPLES:
-            later = apart[len(apart) // 2 :] if apart[-3:] != [apart[-1]] * 3 else apart[-1:]
-            return sum(later) / len(later), ends[0] - found.begins
+        apart, latency = [after - before for before, after in pairwise(ends)], ends[0] - found.begins
+        # What is full because of a sample delays those that enter once it is under way: as many as fly at a time.
+        flying = max(3, latency // max(1, min(apart)))
+        steady = len(apart) >= flying and len(set(apart[-flying:])) == 1
+        if steady or len(ends) >= max(_MOST_SAMPLES, 4 * flying):
+            later = apart[-1:] if steady else apart[len(apart) // 2 :]
+            return sum(later) / len(later), latency
         found.send(len(found.samples))
