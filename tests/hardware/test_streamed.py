@@ -18,12 +18,12 @@ from mase_server import MaseGraph
 from mase_server.building import Build, Part
 from mase_server.hardware.design import can_stream, stream_weights
 from mase_server.hardware.emission import emit_folder, random_inputs
-from mase_server.hardware.estimates import estimate
+from mase_server.hardware.estimates import estimate, estimating
 from mase_server.hardware.folding import FoldingError, fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.passes.verilog.told import build
 from mase_server.simulation import simulate
-from tests.hardware.simulating import check, simulated
+from tests.hardware.simulating import check, latency, simulated
 from tests.hardware.test_attention import Encoder
 from tests.hardware.test_folder import ICARUS, cocotb
 from tests.hardware.test_lowering import config, mlp, quantised
@@ -181,6 +181,25 @@ def test_the_interval_is_the_estimated_one(tmp_path, name, multipliers, waits):
     assert stream.interval(200) == pytest.approx(totals["interval"], rel=0.02)
     assert bool(totals["waiting"]) is waits
     assert (totals["reads"] == totals["interval"]) is waits
+
+
+@VERILATOR
+@pytest.mark.parametrize("pace", [1.0, 0.3])
+@pytest.mark.parametrize("name", DESIGNS)
+def test_the_first_result_comes_when_it_is_told(tmp_path, name, pace):
+    """Its weights have to come, too, behind those that other layers have room for."""
+    design, folding = outside(name, pace)
+    found = estimate(design, folding)
+    assert found.totals["latency"] == pytest.approx(latency(emitted(design, folding), tmp_path), rel=0.002)
+    assert all(0 <= each["latency"] <= found.totals["latency"] for each in found.operations.values())
+
+
+@pytest.mark.parametrize("name", ["mlp", "encoder block"])
+def test_the_latency_of_what_is_too_large_to_be_followed_counts_the_weights(monkeypatch, name):
+    design, folding = outside(name)
+    exact = estimate(design, folding).totals["latency"]
+    monkeypatch.setattr(estimating, "_MOST_BEATS", 0)
+    assert estimate(design, folding).totals["latency"] == pytest.approx(exact, rel=0.05)
 
 
 def test_a_slow_memory_makes_its_layers_slower():

@@ -13,8 +13,11 @@ from mase_server.hardware.estimates import arithmetic, storage
 from mase_server.hardware.estimates.arithmetic import fill_parameters
 from mase_server.hardware.estimates.storage import Cost
 from mase_server.hardware.folding import Folding
+from mase_server.hardware.kinds.linear import rows_at_a_time
+from mase_server.hardware.memories import place_regions
 from mase_server.hardware.netlist import Ways, build_netlist
 from mase_server.hardware.timing.components import TIMINGS, Running, prepare_run, run_until_steady, valid_wires
+from mase_server.hardware.timing.products import READER_LATENCY, READER_ROOM
 from mase_server.hardware.timing.times import Given
 from mase_server.hardware.verilog import Instance, Memory, Netlist
 from mase_server.protocol.records import Estimate, Totals
@@ -97,12 +100,20 @@ def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running |
     many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
     beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
     beats += sum(folding.folds[name].cycles // each.par_out for each in folding.engines for name in each.operations)
-    most = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS
+    beats += sum(fold.cycles for fold in folding.folds.values() if fold.reads)
+    most, samples = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS, 0
+    if made.regions:
+        samples = 2 + estimate_latency(design, folding, made) // folding.interval
+        most //= samples
     if beats > most or any(instance.module not in TIMINGS for instance in made.instances):
         return None, folding.interval, estimate_latency(design, folding, made)
     beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
     outputs = [design.operations[name].out.size for name in design.outputs]
     found = prepare_run(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
+    if made.regions:
+        # Samples find weights that came before the first one: their interval is shorter than later ones have.
+        found.send(samples)
+        return found, folding.interval, found.ends()[0] - found.begins if found.ends() else 0
     return found, *(run_until_steady(found) or (folding.interval, 0))
 
 
@@ -136,11 +147,13 @@ def _cycles_of_operation(
 def _latency_of_operation(found: Running, instances: Sequence[Instance]) -> int:
     """Cycles from an operand's first beat to the first beat of the result.
 
-    Of several operands, the last one counts whose first beat precedes the result: a concatenation begins with its
-    first operand, whenever the others arrive.
+    Weights from outside are no operand. Of several operands, the last one counts whose first beat precedes the result:
+    a concatenation begins with its first operand, whenever the others arrive.
     """
-    before = {wire for each in instances for wire in valid_wires(each, "in")}
-    after = {wire for each in instances for wire in valid_wires(each, "out")}
+    before, after = (
+        {wire for each in instances for wire in valid_wires(each, way) if not wire.startswith("weights_valid[")}
+        for way in ("in", "out")
+    )
     begins = [found.links[wire].taken[0] for wire in before - after if found.links[wire].taken]
     ends = [found.links[wire].offered[0] for wire in after - before if found.links[wire].offered]
     first = min(ends, default=0)
@@ -186,6 +199,7 @@ def estimate_latency(design: Design, folding: Folding, made: Netlist) -> int:
     """Cycles from the first beat in to the last beat of the first result, within a few percent."""
     ways, flows = Ways(design), dict[str, _Flow]()
     inputs = {operation.name: tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)}
+    weights = _first_weights(design, folding, made)
     for operation in design.operations.values():
         ends = _group_ends(operation.out)
         if operation.name in inputs:
@@ -194,7 +208,7 @@ def estimate_latency(design: Design, folding: Folding, made: Netlist) -> int:
         ready = [
             flows[name].at(places[ends]) for name, places in zip(operation.inputs, ways.reach(operation), strict=True)
         ]
-        flows[operation.name] = _Flow(ends, _result_times(operation, folding, ends, ready))
+        flows[operation.name] = _Flow(ends, _result_times(operation, folding, ends, ready, weights))
     # An engine has worked for all of its layers before the result is there.
     busy = (sum(folding.folds[name].cycles for name in each.operations) for each in folding.engines)
     return round(max((*busy, *(float(flows[name].times[-1]) for name in design.outputs)), default=0.0))
@@ -210,8 +224,24 @@ def _group_ends(stream: Stream) -> Tensor:
     return torch.tensor(sorted(ends))
 
 
-def _result_times(operation: Operation, folding: Folding, ends: Tensor, ready: list[Tensor]) -> Tensor:
-    """The times at which an operation gives its result, from those of its operands."""
+def _first_weights(design: Design, folding: Folding, made: Netlist) -> dict[str, float]:
+    """The cycles at which weights from outside begin to come, by operation: each buffer is filled first that is behind
+    another one."""
+    found: dict[str, float] = {}
+    time = float(READER_LATENCY)
+    for each, (_, beats) in reversed(list(zip(made.regions, place_regions(made.regions, made.port), strict=True))):
+        found[each.operation] = time
+        operation, fold = design.operations[each.operation], folding.folds[each.operation]
+        tiles = 2 * fold.par_out / operation.constants["weight"].shape[0] if rows_at_a_time(operation) > 1 else 0
+        time += (READER_ROOM + tiles * beats) / made.pace
+    return found
+
+
+def _result_times(
+    operation: Operation, folding: Folding, ends: Tensor, ready: list[Tensor], weights: Mapping[str, float]
+) -> Tensor:
+    """The times at which an operation gives its result, from those of its operands. weights: those at which weights
+    from outside begin to come."""
     if not ready:
         return torch.zeros(len(ends), dtype=torch.float64)
     fold = folding.folds.get(operation.name)
@@ -220,9 +250,11 @@ def _result_times(operation: Operation, folding: Folding, ends: Tensor, ready: l
     counted = (ends // lanes).double() * beat
     if fold is not None and fold.delay:
         counted = fold.elapsed(ends, operation.out.size)
+        # A group's results leave one by one once the last of them is known.
+        counted = counted + ends % round(operation.out.size * fold.delay / fold.cycles) // lanes
     registers = _FEWER.get(operation.kind, _REGISTERS) + (0 if operation.kind in _AS_THEY_COME else beat)
     registers += fold.delay if fold is not None else 0
-    latest = torch.stack(ready).amax(0) + registers
+    latest = torch.stack(ready).amax(0).clamp(min=weights.get(operation.name, 0.0)) + registers
     return (latest - counted).cummax(0).values + counted
 
 

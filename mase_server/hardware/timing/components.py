@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import gcd
 
+from mase_server.hardware.memories import place_regions
 from mase_server.hardware.timing import products, streams, windows
-from mase_server.hardware.timing.products import Engine
+from mase_server.hardware.timing.products import Engine, Reader
 from mase_server.hardware.timing.streams import offer_beats, take_all_beats
 from mase_server.hardware.timing.times import (
     Given,
@@ -147,9 +148,57 @@ def _shared_vectors_timing(given: Given, place: Place) -> Iterable[Process]:
     yield from _shared_timing(wide[0], given, length, 1, place, *wide[1:])
 
 
-def _engine_timing(given: Given, place: Place) -> Iterable[Process]:
-    """Its layers tell it what they want (`_shared_timing`)."""
+def _turns_timing(given: Given, place: Place) -> Iterable[Process]:
+    """Its layers want it in turn (`Engine`, `Reader`)."""
     return ()
+
+
+def _streamed_timing(vectors: Link, given: Given, length: int, place: Place) -> Iterable[Process]:
+    """Vectors of `length` beats with weights from outside, the second stream."""
+    rows, lanes, outs = given["ROWS"], given["DATA_IN_0_PARALLELISM_DIM_0"], given[_OUT]
+    passes, bits = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // outs, lanes * outs * given["WEIGHT_PRECISION_0"]
+    words, repeated, both, width = place.link(), place.link(), place.link(), given["BUS_WIDTH"]
+    if bits <= width:
+        yield streams.narrow_beats(place.links[1], words, width // bits, length * passes)
+    else:
+        yield streams.widen_beats(place.links[1], words, -(-bits // width))
+    if rows > 1:
+        tile = place.link()
+        yield from _repeated(words, tile, length, rows, place)
+        words = tile
+    if passes > 1:
+        yield from _repeated(vectors, repeated, rows * length, passes, place)
+    else:
+        yield streams.fifo_process(vectors, repeated, 2)
+    yield streams.join_beats((repeated, words), both)
+    if rows == 1 or passes == 1:
+        yield products.dot_products_of_beats(both, place.outs[0], length, clog2(lanes))
+        return
+    results, ends, done = place.link(), place.times(), place.times()
+    yield products.dot_products_of_beats(both, results, length, clog2(lanes))
+    yield products.fill_banks(results, ends, done, rows * passes)
+    yield products.give_swapped(place.outs[0], ends, done, rows * passes)
+
+
+def _repeated(link: Link, out: Link, length: int, passes: int, place: Place, depth: int = 0) -> Iterable[Process]:
+    """`repeat_buffer`."""
+    freed = place.times()
+    yield streams.fill_ring(link, freed, depth or 2 * length)
+    yield products.beat_by_beat(link, out, freed, length, passes)
+
+
+def _streamed_linear_timing(given: Given, place: Place) -> Iterable[Process]:
+    length = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
+    return _streamed_timing(place.links[0], given, length, place)
+
+
+def _streamed_conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
+    images, ended, vectors = Images.of(given), place.times(), place.link()
+    source, processes = _add_padding(images, place)
+    yield from processes
+    yield windows.fill_pixel_ring(source, ended, images)
+    yield windows.beats_of_windows(source, vectors, ended, images)
+    yield from _streamed_timing(vectors, given, len(images.places), place)
 
 
 def _matmul_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -164,10 +213,7 @@ def _matmul_timing(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _repeat_buffer_timing(given: Given, place: Place) -> Iterable[Process]:
-    length, passes = given["LENGTH"], given["COUNT"]
-    freed, depth = place.times(), given.get("DEPTH", 2 * length)
-    yield streams.fill_ring(place.links[0], freed, depth)
-    yield products.beat_by_beat(place.links[0], place.outs[0], freed, length, passes)
+    return _repeated(place.links[0], place.outs[0], given["LENGTH"], given["COUNT"], place, given.get("DEPTH", 0))
 
 
 def _gather_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -315,6 +361,7 @@ def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
 
 #: By the name of the module.
 TIMINGS: Mapping[str, Timing] = {
+    "axi_reader": _turns_timing,
     "constant_stream": _constant_timing,
     "embedding": _embedding_timing,
     "fifo": _fifo_timing(lambda given: given["DEPTH"]),
@@ -322,7 +369,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_average_pool2d": _average_pool,
     "fixed_cast": _pipeline_timing(1),
     "fixed_conv2d": _conv2d_timing,
-    "fixed_engine": _engine_timing,
+    "fixed_engine": _turns_timing,
     "fixed_linear": _linear_timing,
     "fixed_matmul": _matmul_timing,
     "fixed_max_pool2d": _max_pool,
@@ -342,6 +389,8 @@ TIMINGS: Mapping[str, Timing] = {
     "stream_fork": _fork_timing,
     "stream_gather": _gather_timing,
     "stream_split": _split_timing,
+    "streamed_conv2d": _streamed_conv2d_timing,
+    "streamed_linear": _streamed_linear_timing,
     "swap_buffer": _swap_buffer_timing,
     "width_converter": _width_converter_timing,
 }
@@ -368,6 +417,7 @@ class Running:
     results: list[tuple[Link, int]] = field(default_factory=list)
     queue: Queue = field(default_factory=deque)
     engines: dict[str, Engine] = field(default_factory=dict)
+    reader: Reader | None = None
     samples: Times = field(init=False)
 
     def __post_init__(self) -> None:
@@ -380,11 +430,15 @@ class Running:
         while True:
             run_processes(self.queue)
             # All that earlier bursts cause is known now, so that the earliest of the next ones is, too.
-            begins = ((begin, engine) for each in self.engines.values() for begin, engine in [(each.begins(), each)])
-            ready = [(begin, engine) for begin, engine in begins if begin is not None]
+            ready = [(begin, each) for each in self._shared() if (begin := each.begins()) is not None]
             if not ready:
                 return
             min(ready, key=lambda each: each[0])[1].grant()
+
+    def _shared(self) -> Iterator[Engine | Reader]:
+        yield from self.engines.values()
+        if self.reader is not None:
+            yield self.reader
 
     def ends(self) -> list[int]:
         """The times at which the last beat of each result moved."""
@@ -409,6 +463,11 @@ def prepare_run(made: Netlist, beats_in: Sequence[int], beats_out: Sequence[int]
         found.queue.append(offer_beats(found.inputs[-1], beats, found.samples))
     for instance in made.instances:
         found.queue.extend(_processes_of_instance(found, instance))
+    if made.regions:
+        links = [found.link(f"weights_valid[{index}]") for index in range(len(made.regions))]
+        sizes = [beats for _, beats in place_regions(made.regions, made.port)]
+        # The memory of simulations counts in parts of 1024.
+        found.reader = Reader(links, sizes, round(made.pace * 1024) / 1024)
     for tap in made.dropped:
         found.queue.append(take_all_beats(found.link(tap.valid)))
     for tap, beats in zip(made.outputs, beats_out, strict=True):
@@ -428,7 +487,7 @@ def valid_wires(instance: Instance, way: str) -> list[str]:
     """The valid wires of all streams of an instance, "in" or "out"."""
     ports = sorted(name for name in instance.ports if re.fullmatch(rf"data_{way}_\d+_valid", name))
     found = [instance.ports[name] for name in ports]
-    if way == "out" and instance.module == "stream_fork":
+    if way == "out" and instance.module in ("stream_fork", "axi_reader"):
         count = instance.parameters["COUNT"]
         assert isinstance(count, int)
         return [f"{found[0]}[{index}]" for index in range(count)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from math import ceil
 
 from mase_server.hardware.timing.streams import fill_ring
 from mase_server.hardware.timing.times import Link, Process, Times
@@ -91,6 +92,23 @@ def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
         out.offered.add(bursts.take(ready) + 7 + levels)
 
 
+def dot_products_of_beats(link: Link, out: Link, length: int, levels: int) -> Process:
+    """The same for vectors whose beats may come with pauses between them."""
+    places = -(-(8 + levels) // length) + 1
+    for index in count():
+        vector, place = divmod(index, length)
+        ready = 0
+        if place == length - 1 and vector >= places:
+            while len(out.taken) <= vector - places:
+                yield out.taken
+            ready = out.taken[vector - places] + 1
+        while len(link.offered) <= index:
+            yield link.offered
+        cycle = link.take(ready)
+        if place == length - 1:
+            out.offered.add(cycle + 7 + levels)
+
+
 # Multipliers that several layers use in turn: `shared_linear` and `fixed_engine`.
 
 
@@ -171,6 +189,73 @@ class Engine:
         for link, length in zip(self.turns, self.lengths, strict=True):
             index = len(link.taken)
             yield link.offered[index] - length + 1 if index < len(link.offered) else None
+
+
+@dataclass(slots=True)
+class Reader:
+    """`axi_reader` before the memory of simulations: one burst after another, for the highest layer with room.
+
+    links: the beats of each layer.  beats: of all its weights.  pace: beats of the memory in a cycle, up to 1.  picked:
+    the beats that each layer was read so far.  free: the first cycle in which another burst may be chosen.  ends: the
+    cycles in which bursts ended.  last: the cycle of the last beat.  credit: beats that may come at once behind it.
+    """
+
+    links: list[Link]
+    beats: list[int]
+    pace: float
+    picked: list[int] = field(init=False)
+    free: int = 2
+    ends: list[int] = field(default_factory=list)
+    last: int = 0
+    credit: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.picked = [0] * len(self.links)
+
+    def begins(self) -> int | None:
+        """The cycle in which the next burst is chosen; None if there is no room."""
+        firsts = [first for first in map(self._room, range(len(self.links))) if first is not None]
+        return max(self.free, min(firsts)) if firsts else None
+
+    def grant(self) -> None:
+        """Let its beats come."""
+        cycle = self.begins()
+        assert cycle is not None
+        index = max(
+            each for each in range(len(self.links)) if (first := self._room(each)) is not None and first <= cycle
+        )
+        number = min(_BURST, self.beats[index] - self.picked[index] % self.beats[index])
+        self.picked[index] += number
+        asked = cycle + 1
+        if len(self.ends) >= _OUTSTANDING:
+            asked = max(asked, self.ends[-_OUTSTANDING] + 1)
+        self.free = asked + 1
+        due = asked + 1 + _MEMORY_LATENCY
+        for _ in range(number):
+            due = self._give(due)
+            # It stands in the memory's register, then in the fifo.
+            self.links[index].offered.add(due + 2)
+        self.ends.append(due + 1)
+
+    def _room(self, index: int) -> int | None:
+        """The first cycle in which a layer has room for a burst; None if that is not known."""
+        needed, taken = self.picked[index] + _BURST - READER_ROOM, self.links[index].taken
+        return 0 if needed <= 0 else taken[needed - 1] + 1 if len(taken) >= needed else None
+
+    def _give(self, due: int) -> int:
+        """The cycle in which the next beat leaves the memory."""
+        cycle = max(due, self.last + 1)
+        if self.pace < 1:
+            self.credit += self.pace * min(cycle - self.last, max(0, ceil((_MOST_CREDIT - self.credit) / self.pace)))
+            late = max(0, ceil((1 - self.credit) / self.pace))
+            cycle, self.credit = cycle + late, self.credit + late * self.pace - 1
+        self.last = cycle
+        return cycle
+
+
+#: Of `axi_reader` and `axi_memory`: beats of a layer's fifo and of a burst, bursts under way, cycles from an address to
+#: its first beat, from the first burst's choice to its stream, and beats that a slow memory saves up.
+READER_ROOM, _BURST, _OUTSTANDING, _MEMORY_LATENCY, READER_LATENCY, _MOST_CREDIT = 64, 16, 8, 24, 30, 2.0
 
 
 def fill_banks(link: Link, ends: Times, done: Times, beats: int) -> Process:

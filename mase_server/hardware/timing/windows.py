@@ -85,6 +85,13 @@ class Images:
         ]
 
     @property
+    def places(self) -> list[int]:
+        """Beats from the first of a window to each of its own, in their order."""
+        rows, columns = (range(0, each, apart) for each, apart in zip(self.reach, self.dilation, strict=True))
+        pixels = ((row * self.columns + column) * self.beats for row in rows for column in columns)
+        return [pixel + beat for pixel in pixels for beat in range(self.beats)]
+
+    @property
     def last(self) -> int:
         """Beats from the first of a window's first pixel to the first of its last pixel."""
         tall, wide = self.reach
@@ -164,6 +171,22 @@ def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) ->
                 bursts.offered.add(offered)
         while len(bursts.taken) < len(bursts.offered):
             yield bursts.taken
+        # Its last beat was read a cycle before it could move.
+        ended.add(offered - 1)
+
+
+def beats_of_windows(link: Link, out: Link, ended: Times, images: Images) -> Process:
+    """The same for a reader that may pause within a window: beat by beat, of one group of channels, once."""
+    origins, places = images.origins, images.places
+    for window in count():
+        origin = _origin_of_window(images, origins, window)
+        for place in places:
+            while len(link.taken) <= origin + place:
+                yield link.taken
+            while len(out.taken) < len(out.offered):
+                yield out.taken
+            offered = max(out.taken[-1] + 1 if out.taken else 0, link.taken[origin + place] + 2)
+            out.offered.add(offered)
         # Its last beat was read a cycle before it could move.
         ended.add(offered - 1)
 
