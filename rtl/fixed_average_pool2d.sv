@@ -40,80 +40,36 @@ module fixed_average_pool2d #(
   localparam bit Whole = KERNEL_HEIGHT == DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM
       && KERNEL_WIDTH == DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT;
 
-  logic [InWidth-1:0] padded, window;
-  logic padded_valid, padded_ready, window_valid, window_ready;
+  logic [InWidth-1:0] window;
+  logic window_valid, window_ready;
 
-  if (PADDING_TOP + PADDING_BOTTOM + PADDING_LEFT + PADDING_RIGHT > 0) begin : g_padding
-    image_padding #(
-        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1),
-        .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2),
-        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-        .TOP(PADDING_TOP),
-        .BOTTOM(PADDING_BOTTOM),
-        .LEFT(PADDING_LEFT),
-        .RIGHT(PADDING_RIGHT)
-    ) padding (
-        .clk,
-        .rst,
-        .data_in_0,
-        .data_in_0_valid,
-        .data_in_0_ready,
-        .data_out_0(padded),
-        .data_out_0_valid(padded_valid),
-        .data_out_0_ready(padded_ready)
-    );
-  end else begin : g_plain
-    assign padded = data_in_0;
-    assign padded_valid = data_in_0_valid;
-    assign data_in_0_ready = padded_ready;
-  end
-
-  if (Whole) begin : g_whole
-    assign window = padded;
-    assign window_valid = padded_valid;
-    assign padded_ready = window_ready;
-  end else begin : g_windows
-    logic [InWidth-1:0] read;
-    logic read_valid, read_ready;
-
-    sliding_window #(
-        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT),
-        .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM),
-        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-        .KERNEL_HEIGHT(KERNEL_HEIGHT),
-        .KERNEL_WIDTH(KERNEL_WIDTH),
-        .STRIDE_HEIGHT(STRIDE_HEIGHT),
-        .STRIDE_WIDTH(STRIDE_WIDTH),
-        .SPARE(SPARE)
-    ) windows (
-        .clk,
-        .rst,
-        .data_in_0(padded),
-        .data_in_0_valid(padded_valid),
-        .data_in_0_ready(padded_ready),
-        .data_out_0(read),
-        .data_out_0_valid(read_valid),
-        .data_out_0_ready(read_ready)
-    );
-
-    // Memories are slow to read: what they give has a register before it is compared or summed.
-    skid_buffer #(
-        .DATA_WIDTH(InWidth)
-    ) registers (
-        .clk,
-        .rst,
-        .data_in_0(read),
-        .data_in_0_valid(read_valid),
-        .data_in_0_ready(read_ready),
-        .data_out_0(window),
-        .data_out_0_valid(window_valid),
-        .data_out_0_ready(window_ready)
-    );
-  end
+  padded_windows #(
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1),
+      .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2),
+      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .KERNEL_HEIGHT(KERNEL_HEIGHT),
+      .KERNEL_WIDTH(KERNEL_WIDTH),
+      .STRIDE_HEIGHT(STRIDE_HEIGHT),
+      .STRIDE_WIDTH(STRIDE_WIDTH),
+      .PADDING_TOP(PADDING_TOP),
+      .PADDING_BOTTOM(PADDING_BOTTOM),
+      .PADDING_LEFT(PADDING_LEFT),
+      .PADDING_RIGHT(PADDING_RIGHT),
+      .SPARE(SPARE),
+      .REGISTERED(!Whole),
+      .WHOLE(Whole)
+  ) windows (
+      .clk,
+      .rst,
+      .data_in_0,
+      .data_in_0_valid,
+      .data_in_0_ready,
+      .data_out_0(window),
+      .data_out_0_valid(window_valid),
+      .data_out_0_ready(window_ready)
+  );
 
   logic [DATA_IN_0_PARALLELISM_DIM_0*SumPrecision-1:0] sum;
   logic sum_valid, sum_ready;

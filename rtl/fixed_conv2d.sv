@@ -58,104 +58,46 @@ module fixed_conv2d #(
   localparam int Filters = DATA_OUT_0_TENSOR_SIZE_DIM_0 / GROUPS;
   localparam int Passes = Filters / DATA_OUT_0_PARALLELISM_DIM_0;
   localparam int Lanes = WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0 * DATA_IN_0_PARALLELISM_DIM_0;
-  localparam int Width = DATA_IN_0_TENSOR_SIZE_DIM_1 + PADDING_LEFT + PADDING_RIGHT;
-  localparam int Height = DATA_IN_0_TENSOR_SIZE_DIM_2 + PADDING_TOP + PADDING_BOTTOM;
 
   if (Filters * GROUPS != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
     $error("fixed_conv2d: %0d filters are no multiple of %0d groups of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
            GROUPS, DATA_OUT_0_PARALLELISM_DIM_0);
   end
 
-  if (Lanes > DATA_IN_0_PARALLELISM_DIM_0 && WEIGHT_PARALLELISM_DIM_1 != KERNEL_HEIGHT) begin : g_check_taps
-    $error("fixed_conv2d: %0d of %0d rows of the kernel at once; 1 or all are possible", WEIGHT_PARALLELISM_DIM_1,
-           KERNEL_HEIGHT);
-  end
-
-  logic [InWidth-1:0] padded;
   logic [Lanes*DATA_IN_0_PRECISION_0-1:0] window;
-  logic padded_valid, padded_ready, window_valid, window_ready;
+  logic window_valid, window_ready;
 
-  if (PADDING_TOP + PADDING_BOTTOM + PADDING_LEFT + PADDING_RIGHT > 0) begin : g_padding
-    image_padding #(
-        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1),
-        .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2),
-        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-        .TOP(PADDING_TOP),
-        .BOTTOM(PADDING_BOTTOM),
-        .LEFT(PADDING_LEFT),
-        .RIGHT(PADDING_RIGHT)
-    ) padding (
-        .clk,
-        .rst,
-        .data_in_0,
-        .data_in_0_valid,
-        .data_in_0_ready,
-        .data_out_0(padded),
-        .data_out_0_valid(padded_valid),
-        .data_out_0_ready(padded_ready)
-    );
-  end else begin : g_plain
-    assign padded = data_in_0;
-    assign padded_valid = data_in_0_valid;
-    assign data_in_0_ready = padded_ready;
-  end
-
-  if (Lanes == DATA_IN_0_PARALLELISM_DIM_0) begin : g_one_by_one
-    sliding_window #(
-        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_1(Width),
-        .DATA_IN_0_TENSOR_SIZE_DIM_2(Height),
-        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-        .KERNEL_HEIGHT(KERNEL_HEIGHT),
-        .KERNEL_WIDTH(KERNEL_WIDTH),
-        .STRIDE_HEIGHT(STRIDE_HEIGHT),
-        .STRIDE_WIDTH(STRIDE_WIDTH),
-        .DILATION_HEIGHT(DILATION_HEIGHT),
-        .DILATION_WIDTH(DILATION_WIDTH),
-        .GROUPS(GROUPS),
-        .COUNT(Passes),
-        .SPARE(SPARE)
-    ) windows (
-        .clk,
-        .rst,
-        .data_in_0(padded),
-        .data_in_0_valid(padded_valid),
-        .data_in_0_ready(padded_ready),
-        .data_out_0(window),
-        .data_out_0_valid(window_valid),
-        .data_out_0_ready(window_ready)
-    );
-  end else begin : g_at_once
-    parallel_window #(
-        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
-        .DATA_IN_0_TENSOR_SIZE_DIM_1(Width),
-        .DATA_IN_0_TENSOR_SIZE_DIM_2(Height),
-        .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
-        .KERNEL_HEIGHT(KERNEL_HEIGHT),
-        .KERNEL_WIDTH(KERNEL_WIDTH),
-        .KERNEL_PARALLELISM_DIM_0(WEIGHT_PARALLELISM_DIM_0),
-        .STRIDE_HEIGHT(STRIDE_HEIGHT),
-        .STRIDE_WIDTH(STRIDE_WIDTH),
-        .DILATION_HEIGHT(DILATION_HEIGHT),
-        .DILATION_WIDTH(DILATION_WIDTH),
-        .GROUPS(GROUPS),
-        .COUNT(Passes),
-        .SPARE(SPARE)
-    ) windows (
-        .clk,
-        .rst,
-        .data_in_0(padded),
-        .data_in_0_valid(padded_valid),
-        .data_in_0_ready(padded_ready),
-        .data_out_0(window),
-        .data_out_0_valid(window_valid),
-        .data_out_0_ready(window_ready)
-    );
-  end
+  padded_windows #(
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
+      .DATA_IN_0_TENSOR_SIZE_DIM_1(DATA_IN_0_TENSOR_SIZE_DIM_1),
+      .DATA_IN_0_TENSOR_SIZE_DIM_2(DATA_IN_0_TENSOR_SIZE_DIM_2),
+      .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .KERNEL_HEIGHT(KERNEL_HEIGHT),
+      .KERNEL_WIDTH(KERNEL_WIDTH),
+      .KERNEL_PARALLELISM_DIM_0(WEIGHT_PARALLELISM_DIM_0),
+      .KERNEL_PARALLELISM_DIM_1(WEIGHT_PARALLELISM_DIM_1),
+      .STRIDE_HEIGHT(STRIDE_HEIGHT),
+      .STRIDE_WIDTH(STRIDE_WIDTH),
+      .DILATION_HEIGHT(DILATION_HEIGHT),
+      .DILATION_WIDTH(DILATION_WIDTH),
+      .PADDING_TOP(PADDING_TOP),
+      .PADDING_BOTTOM(PADDING_BOTTOM),
+      .PADDING_LEFT(PADDING_LEFT),
+      .PADDING_RIGHT(PADDING_RIGHT),
+      .GROUPS(GROUPS),
+      .COUNT(Passes),
+      .SPARE(SPARE)
+  ) windows (
+      .clk,
+      .rst,
+      .data_in_0,
+      .data_in_0_valid,
+      .data_in_0_ready,
+      .data_out_0(window),
+      .data_out_0_valid(window_valid),
+      .data_out_0_ready(window_ready)
+  );
 
   fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),

@@ -73,22 +73,16 @@ module shared_linear #(
       .data(weight)
   );
 
-  if (HAS_BIAS) begin : g_bias
-    rom #(
-        .DATA_WIDTH(Outs * BIAS_PRECISION_0),
-        .DEPTH(BiasDepth),
-        .FILE(BIAS_FILE)
-    ) biases (
-        .clk,
-        .enable(1'b1),
-        .address(bias_address),
-        .data(bias)
-    );
-  end else begin : g_no_bias
-    logic unused_address;
-    assign unused_address = &{1'b0, bias_address};
-    assign bias = '0;
-  end
+  bias_memory #(
+      .HAS_BIAS(HAS_BIAS),
+      .DATA_WIDTH(Outs * BIAS_PRECISION_0),
+      .DEPTH(BiasDepth),
+      .FILE(BIAS_FILE)
+  ) biases (
+      .clk,
+      .address(bias_address),
+      .data(bias)
+  );
 
   shared_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),

@@ -80,10 +80,10 @@ WRONG = {
         elements.product_case(1, DATA, DATA, NARROW, 2, False, True), RELU=0
     ),
     "fixed_table: a wrong word": lambda: word("FILE", elements.look_up_case(1, functional.gelu, NARROW, NARROW, 1)),
-    "fixed_linear: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),
+    "fixed_linear, bias_memory: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),
     "fixed_linear_core, rom: another weight": lambda: word("WEIGHT_FILE", layers.layer(1, PLAIN, 4, 4, (2, 1))),
     "fixed_conv2d: rounds down": lambda: but(images.convolution(1, KERNEL, SHAPE, 4, 2, (2, 1), PLAIN), FLOOR=1),
-    "fixed_conv2d: a border on the other side": lambda: but(
+    "fixed_conv2d, padded_windows: a border on the other side": lambda: but(
         images.convolution(1, KERNEL, SHAPE, 4, 1, (2, 2), PLAIN, (3, 2)), PADDING_LEFT=2, PADDING_RIGHT=0
     ),
     "fixed_engine: the other layer is granted": lambda: written(_shared(), "engine (.clk, .rst, .request,", _SWAPPED),
