@@ -334,16 +334,22 @@ def _begin_times(folding: Folding, operation: Operation, ends: Tensor, ready: li
         return latest.cummax(0).values[len(ends) :], _REGISTERS_UNFOLDED
     # Element k begins at the latest of: ready[j] + the cycles from j to k, for all j up to k.
     elapsed = fold.elapsed(torch.cat([ends - size, ends]).double(), size)
-    return ((latest - elapsed).cummax(0).values + elapsed)[len(ends) :], _latency_at_most(operation, fold)
+    return ((latest - elapsed).cummax(0).values + elapsed)[len(ends) :], _latency_at_most(
+        operation, fold, folding.interval
+    )
 
 
-def _latency_at_most(operation: Operation, fold: Fold) -> float:
+def _latency_at_most(operation: Operation, fold: Fold, interval: int) -> float:
     """Cycles from all that an element needs to the element."""
     if fold.delay:
         return _REGISTERS + fold.delay
     element = fold.cycles / operation.out.size
+    if fold.engine:
+        # A row of an image, or a vector, has work for all layers of an engine, which may come first.
+        rows = operation.out.shape[-2] if len(operation.out.shape) > 1 else 1
+        return _REGISTERS + 2 * fold.par_out * element + interval / rows
     match operation.kind:
-        case "linear" | "matmul" if not fold.engine:
+        case "linear" | "matmul":
             return _REGISTERS / 2 + fold.par_in.bit_length() + 2 * fold.par_out * element
         case "norm" | "softmax":
             # Its row passes a second time, and there are roots and quotients.

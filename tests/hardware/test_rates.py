@@ -115,6 +115,22 @@ def test_layers_that_take_turns_use_a_small_budget_whatever_their_sizes(tmp_path
 
 
 @VERILATOR
+def test_a_residual_waits_while_an_engine_works_for_other_layers(tmp_path):
+    """A row of an image has work for all of them, and the highest comes first."""
+    _, folding, made = built(Residual(), (3, 24, 24), 6, 30)
+    assert folding.engines
+    assert interval(made, tmp_path, 6) <= 1.01 * folding.interval
+
+
+@VERILATOR
+def test_the_interval_of_a_large_design_with_engines_is_told(tmp_path):
+    design, folding, made = built(Residual(), (3, 24, 24), 6, 12)
+    found = interval(made, tmp_path, 6)
+    assert found > 1.03 * folding.interval
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
+
+
+@VERILATOR
 def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
     _, folding, made = built(Residual(), (3, 12, 12), 12, 320)

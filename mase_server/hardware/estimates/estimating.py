@@ -22,8 +22,9 @@ from mase_server.hardware.timing.times import Given
 from mase_server.hardware.verilog import Instance, Memory, Netlist
 from mase_server.protocol.records import Estimate, Totals
 
-#: Beats of a sample above which they are not simulated one by one; with engines, whose buffers have beats, too.
-_MOST_BEATS, _MOST_BEATS_OF_ENGINES = 200_000, 20_000
+#: Beats of a sample above which they are not simulated one by one; with engines, whose bursts are among them; and those
+#: above which fewer samples of these are.
+_MOST_BEATS, _MOST_BEATS_OF_ENGINES, _MANY_BEATS = 200_000, 100_000, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running |
         # Samples find weights that came before the first one: their interval is shorter than later ones have.
         found.send(samples)
         return found, folding.interval, found.ends()[0] - found.begins if found.ends() else 0
-    return found, *(run_until_steady(found) or (folding.interval, 0))
+    return found, *(run_until_steady(found, beats > _MANY_BEATS) or (folding.interval, 0))
 
 
 def _lanes_out(folding: Folding, name: str) -> int:

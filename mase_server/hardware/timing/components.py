@@ -399,10 +399,11 @@ TIMINGS: Mapping[str, Timing] = {
 # A netlist in time: samples follow each other as fast as they are accepted, and results are taken at once.
 #
 # Times are simulated, one event for each beat, and agree with Verilator cycle by cycle. Designs of more than 200,000
-# beats a sample are followed in groups instead (`estimates.estimating`), within two percent.
+# beats a sample are followed in groups instead (`estimates.estimating`), within two percent where nothing is shared.
 
-_SAMPLES, _SAMPLES_OF_ENGINES = 6, 17
-_MOST_SAMPLES = 40
+_SAMPLES, _MOST_SAMPLES = 6, 40
+#: With engines the samples, and those of them at either end that do not count.
+_SAMPLES_OF_ENGINES, _FEW_SAMPLES_OF_ENGINES = (17, 2), (4, 1)
 
 
 @dataclass(slots=True)
@@ -494,14 +495,15 @@ def valid_wires(instance: Instance, way: str) -> list[str]:
     return found
 
 
-def run_until_steady(found: Running) -> tuple[float, int] | None:
+def run_until_steady(found: Running, is_large: bool = False) -> tuple[float, int] | None:
     """Cycles from one result to the next, once they are constant, and from the first beat in to the last beat of the
-    first result. None if nothing moves any more."""
+    first result. None if nothing moves any more. is_large: with engines, fewer samples are followed."""
     if any(engine.turns for engine in found.engines.values()):
         # All samples decide who is served first, so all are sent at once. The last ones find engines idle.
-        found.send(_SAMPLES_OF_ENGINES)
+        count, edge = _FEW_SAMPLES_OF_ENGINES if is_large else _SAMPLES_OF_ENGINES
+        found.send(count)
         ends = found.ends()
-        middle = ends[2:-2]
+        middle = ends[edge:-edge]
         whole = len(ends) == len(found.samples)
         return ((middle[-1] - middle[0]) / (len(middle) - 1), ends[0] - found.begins) if whole else None
     found.send(_SAMPLES)
