@@ -336,3 +336,93 @@ def test_a_norm_of_maps_normalises_their_channels():
     torch.testing.assert_close(layer(X), (X - mean) / (variance + 1e-6).sqrt())
     assert layer.weight.shape == (6,)
     assert stand_in("timm.layers.LayerNorm2d")(6, affine=False).weight is None
+
+
+#: Number of weights of a network, as its page in torchvision's documentation says.
+WEIGHTS = {
+    "resnet18": 11_689_512, "resnet34": 21_797_672, "resnet50": 25_557_032, "resnet101": 44_549_160,
+    "resnet152": 60_192_808, "resnext50_32x4d": 25_028_904, "resnext101_32x8d": 88_791_336,
+    "wide_resnet50_2": 68_883_240, "wide_resnet101_2": 126_886_696, "alexnet": 61_100_840, "vgg11": 132_863_336,
+    "vgg11_bn": 132_868_840, "vgg13": 133_047_848, "vgg16": 138_357_544, "vgg16_bn": 138_365_992, "vgg19": 143_667_240,
+}  # fmt: skip
+
+
+def test_the_networks_of_a_missing_torchvision_have_as_many_weights_as_its_pages_say():
+    with torch.device("meta"):
+        made = {name: stand_in(f"torchvision.models.{name}")(pretrained=True) for name in WEIGHTS}
+    assert {name: sum(each.numel() for each in model.parameters()) for name, model in made.items()} == WEIGHTS
+    assert stand_in("torchvision.models.efficientnet_b0") is None, "a network that releases changed"
+
+
+def test_stages_of_a_missing_torchvision_are_as_large_as_its_paper_says():
+    images = torch.empty(2, 3, 224, 224, device="meta")
+    with torch.device("meta"):
+        plain = stand_in("torchvision.models.resnet34")()
+        dilated = stand_in("torchvision.models.resnet50")(replace_stride_with_dilation=[False, True, True])
+    stages = {f"layer{index}": str(index) for index in (1, 2, 3, 4)}
+    get = stand_in("torchvision.models._utils.IntermediateLayerGetter")
+    assert [tuple(each.shape[1:]) for each in get(plain, stages)(images).values()] == [
+        (64, 56, 56), (128, 28, 28), (256, 14, 14), (512, 7, 7),
+    ]  # fmt: skip
+    found = get(dilated, {"layer2": "low", "layer4": "high"})(images)
+    sizes = {name: tuple(each.shape[1:]) for name, each in found.items()}
+    assert sizes == {"low": (512, 28, 28), "high": (2048, 28, 28)}
+    assert plain(images).shape == (2, 1000)
+
+
+def test_boxes_and_layers_of_a_missing_torchvision_compute_what_it_documents():
+    boxes, others = torch.tensor([[0.0, 0, 2, 2], [4, 4, 5, 6]]), torch.tensor([[1.0, 1, 3, 3]])
+    assert stand_in("torchvision.ops.boxes.box_area")(boxes).tolist() == [4, 2]
+    torch.testing.assert_close(stand_in("torchvision.ops.box_iou")(boxes, others), torch.tensor([[1 / 7], [0.0]]))
+    frozen, norm = stand_in("torchvision.ops.misc.FrozenBatchNorm2d")(6), nn.BatchNorm2d(6).eval()
+    for each in ("weight", "bias", "running_mean", "running_var"):
+        getattr(norm, each).data = torch.rand(6) + 0.5
+    frozen.load_state_dict(norm.state_dict(), strict=False)
+    torch.testing.assert_close(frozen(X), norm(X))
+    normal = stand_in("torchvision.transforms.Normalize")((1.0, 2.0), (2.0, 4.0))
+    assert normal(torch.tensor([3.0, 10.0]).reshape(2, 1, 1)).flatten().tolist() == [1.0, 2.0]
+    drop = stand_in("torchvision.ops.StochasticDepth")(0.5, "row")(torch.ones(64, 3))
+    assert (set(drop.flatten().tolist()), torch.equal(drop[:, 0], drop[:, 2])) == ({0.0, 2.0}, True)
+
+
+TRUNK = """
+import torch
+import torchvision
+from torch import nn
+from torchvision import models
+
+if float(torchvision.__version__.split(".")[1]) < 7:
+    from torchvision.ops import _new_empty_tensor
+
+
+class Stacked(models.ResNet):
+    def __init__(self, block, layers, images):
+        super().__init__(block, layers)
+        self.inplanes = 64
+        self.conv1 = nn.Conv2d(3 * images, 64, 7, 2, 3, bias=False)
+        self.layer1 = self._make_layer(block, 64, layers[0])
+
+
+class Trunk(nn.Module):
+    def __init__(self, depth=50, images=2, pretrained=True):
+        super().__init__()
+        depths = {18: (models.resnet.BasicBlock, [2, 2, 2, 2]), 50: (models.resnet.Bottleneck, [3, 4, 6, 3])}
+        self.body = Stacked(*depths[depth], images)
+        self.early = models.vgg16(pretrained=pretrained).features[:9]
+
+    def forward(self, images):
+        early = self.early(images[:, :3])
+        low = self.body.layer1(self.body.maxpool(self.body.relu(self.body.bn1(self.body.conv1(images)))))
+        high = self.body.layer4(self.body.layer3(self.body.layer2(low)))
+        return early, high
+"""
+
+
+def test_a_model_around_a_network_of_a_missing_torchvision_is_shown_and_told(tmp_path):
+    payload = traced(tmp_path, {"net.py": TRUNK})
+    side = bound(payload)["low"][-1]
+    assert bound(payload)["low"][1:] == [256, side, side]
+    assert bound(payload)["high"][1:] == [2048, side // 8, side // 8]
+    assert bound(payload)["early"][1:] == [128, side * 2, side * 2]
+    assert {each[1] for each in told(payload)} == {"missing-package"}
+    assert "with random weights" in payload["problems"][0]["message"]

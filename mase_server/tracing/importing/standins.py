@@ -1,12 +1,12 @@
 """Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
 
-Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; of
-timm, the vision transformer's layers and some helpers are here; configurations of ml_collections, easydict, yacs and
-munch hold what they are given; of PyTorch Geometric, message passing and pools are here, and of torch_scatter the sums;
-fairscale's parallel layers are whole, in one process; typeguard's checks pass. Nothing else is made up: all other names
-of these packages stay unknown, and the diagnostic at the import says what is computed by these replacements. Sources:
-einops.rocks/api, timm.layers and timm.models.vision_transformer, the docstrings of fairscale.nn.model_parallel, of
-torch_geometric.nn.conv.MessagePassing and of torch_scatter, and the READMEs of the packages of configurations.
+Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern;
+configurations of ml_collections, easydict, yacs and munch hold what they are given; of PyTorch Geometric, message
+passing and pools are here, and of torch_scatter the sums; fairscale's parallel layers are whole, in one process;
+typeguard's checks pass; `vision` has parts of torchvision and timm. Nothing else is made up: all other names of these
+packages stay unknown, and the diagnostic at the import says what is computed by these replacements. Sources:
+einops.rocks/api, the docstrings of fairscale.nn.model_parallel, of torch_geometric.nn.conv.MessagePassing and of
+torch_scatter, and the READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ import torch
 from torch import nn
 
 from mase_server.ops.types import Kwargs
+from mase_server.tracing.importing.vision import VISION, as_tuple
 
 # Lightning and OpenMMLab.
 
@@ -330,169 +331,6 @@ class Reduce(Rearrange):
         return reduce(input, self.pattern, self.reduction, **self.axes_lengths)
 
 
-# timm.
-
-
-class DropPath(nn.Module):
-    """Drops whole samples of a residual branch while training."""
-
-    def __init__(self, drop_prob: float = 0.0, scale_by_keep: bool = True) -> None:
-        super().__init__()
-        self.drop_prob, self.scale_by_keep = drop_prob, scale_by_keep
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Multiply each sample by 0, or by 1 over the share that is kept."""
-        if not self.drop_prob or not self.training:
-            return x
-        kept = 1 - self.drop_prob
-        mask = x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(kept)
-        return x * (mask.div_(kept) if kept > 0 and self.scale_by_keep else mask)
-
-
-def _as_tuple(count: int) -> Callable[[Any], Any]:
-    def convert(value: Any) -> Any:
-        """The value itself if it is a sequence, else a tuple that repeats it."""
-        whole = isinstance(value, Iterable) and not isinstance(value, str)
-        return tuple(cast("Iterable[Any]", value)) if whole else (value,) * count
-
-    return convert
-
-
-class PatchEmbed(nn.Module):
-    """An image as a row of patches, each a vector. options: of the checks that this one leaves out."""
-
-    def __init__(
-        self,
-        img_size: Any = 224,
-        patch_size: Any = 16,
-        in_chans: int = 3,
-        embed_dim: int = 768,
-        norm_layer: Callable[..., nn.Module] | None = None,
-        flatten: bool = True,
-        bias: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.patch_size, self.flatten = _as_tuple(2)(patch_size), flatten
-        self.img_size = self.grid_size = self.num_patches = None
-        if img_size is not None:
-            self.img_size = _as_tuple(2)(img_size)
-            self.grid_size = tuple(side // part for side, part in zip(self.img_size, self.patch_size, strict=True))
-            self.num_patches = math.prod(self.grid_size)
-        self.proj = nn.Conv2d(in_chans, embed_dim, self.patch_size, self.patch_size, bias=bias)
-        self.norm = norm_layer(embed_dim) if norm_layer else nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Refuse images of another size, as timm does."""
-        for name, side, own in zip(("height", "width"), x.shape[-2:], self.img_size or (), strict=False):
-            assert side == own, f"Input {name} ({side}) doesn't match model ({own})."
-        x = self.proj(x)
-        result: torch.Tensor = self.norm(x.flatten(2).transpose(1, 2) if self.flatten else x)
-        return result
-
-
-class Mlp(nn.Module):
-    """Two layers with an activation between them."""
-
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int | None = None,
-        out_features: int | None = None,
-        act_layer: Callable[..., nn.Module] = nn.GELU,
-        norm_layer: Callable[..., nn.Module] | None = None,
-        bias: Any = True,
-        drop: Any = 0.0,
-        use_conv: bool = False,
-    ) -> None:
-        super().__init__()
-        hidden, (first, last), drops = hidden_features or in_features, _as_tuple(2)(bias), _as_tuple(2)(drop)
-        layer: Callable[..., nn.Module] = functools.partial(nn.Conv2d, kernel_size=1) if use_conv else nn.Linear
-        self.fc1, self.act, self.drop1 = layer(in_features, hidden, bias=first), act_layer(), nn.Dropout(drops[0])
-        self.norm = norm_layer(hidden) if norm_layer else nn.Identity()
-        self.fc2, self.drop2 = layer(hidden, out_features or in_features, bias=last), nn.Dropout(drops[1])
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Both layers."""
-        result: torch.Tensor = self.drop2(self.fc2(self.norm(self.drop1(self.act(self.fc1(x))))))
-        return result
-
-
-class LayerNorm2d(nn.LayerNorm):
-    """A norm of the channels of maps. options: of nn.LayerNorm."""
-
-    def __init__(self, num_channels: int, eps: float = 1e-6, affine: bool = True, **options: Any) -> None:
-        super().__init__(num_channels, eps=eps, elementwise_affine=affine, **options)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Normalise with the channels last."""
-        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-
-
-class Attention(nn.Module):
-    """Self-attention with several heads; before release 0.9 a scale could be given."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int = 8,
-        *,
-        qkv_bias: bool = False,
-        qk_norm: bool = False,
-        qk_scale: float | None = None,
-        attn_drop: float = 0.0,
-        proj_drop: float = 0.0,
-        norm_layer: Callable[..., nn.Module] = nn.LayerNorm,
-    ) -> None:
-        super().__init__()
-        assert dim % num_heads == 0, "dim should be divisible by num_heads"
-        self.num_heads, self.head_dim = num_heads, dim // num_heads
-        self.scale = qk_scale or self.head_dim**-0.5
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.q_norm, self.k_norm = (norm_layer(self.head_dim) if qk_norm else nn.Identity() for _ in range(2))
-        self.attn_drop, self.proj, self.proj_drop = nn.Dropout(attn_drop), nn.Linear(dim, dim), nn.Dropout(proj_drop)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Mix the tokens of each sample."""
-        batch, tokens, width = x.shape
-        q, k, v = self.qkv(x).reshape(batch, tokens, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
-        weights = (self.q_norm(q) * self.scale) @ self.k_norm(k).transpose(-2, -1)
-        mixed = self.attn_drop(weights.softmax(dim=-1)) @ v
-        result: torch.Tensor = self.proj_drop(self.proj(mixed.transpose(1, 2).reshape(batch, tokens, width)))
-        return result
-
-
-class Block(nn.Module):
-    """A layer of a vision transformer. options: of the attention; `drop` is the older name of `proj_drop`."""
-
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        mlp_ratio: float = 4.0,
-        qkv_bias: bool = False,
-        *,
-        drop: float = 0.0,
-        drop_path: float = 0.0,
-        act_layer: Callable[..., nn.Module] = nn.GELU,
-        norm_layer: Callable[..., nn.Module] = nn.LayerNorm,
-        **options: Any,
-    ) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = norm_layer(dim), norm_layer(dim)
-        self.attn = Attention(dim, num_heads, qkv_bias=qkv_bias, norm_layer=norm_layer, **options)
-        drop = options.get("proj_drop", drop)
-        self.attn.proj_drop = nn.Dropout(drop)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=act_layer, drop=drop)
-        self.drop_path1, self.drop_path2 = DropPath(drop_path), DropPath(drop_path)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Attention, then the layers, each added to what came in."""
-        x = x + self.drop_path1(self.attn(self.norm1(x)))
-        result: torch.Tensor = x + self.drop_path2(self.mlp(self.norm2(x)))
-        return result
-
-
 # fairscale: tensor parallelism in one process, where each layer is whole.
 
 
@@ -689,7 +527,7 @@ class SAGEConv(MessagePassing):
         root_weight: bool = True, project: bool = False, bias: bool = True, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(aggr, **options)
-        source, target = _as_tuple(2)(in_channels)
+        source, target = as_tuple(2)(in_channels)
         self.normalize, self.in_channels, self.out_channels = normalize, in_channels, out_channels
         self.lin = nn.Linear(source, source) if project else None
         self.lin_l = nn.Linear(source, out_channels, bias=bias)
@@ -767,15 +605,6 @@ _OPENMMLAB = ("mmcv", "mmengine")
 _EINOPS = {
     each.__name__: each for each in (rearrange, reduce, repeat, einsum, pack, unpack, parse_shape, Rearrange, Reduce)
 }
-_TIMM = {
-    "DropPath": DropPath,
-    "trunc_normal_": nn.init.trunc_normal_,
-    "to_2tuple": _as_tuple(2),
-    "to_3tuple": _as_tuple(3),
-    "IMAGENET_DEFAULT_MEAN": (0.485, 0.456, 0.406),
-    "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
-}
-_LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp, "LayerNorm2d": LayerNorm2d}
 _FAIRSCALE = {
     **dict.fromkeys(("ColumnParallelLinear", "RowParallelLinear"), ParallelLinear),
     **dict.fromkeys(("ParallelEmbedding", "VocabParallelEmbedding"), ParallelEmbedding),
@@ -797,9 +626,7 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
     **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
     **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
     "einops": _EINOPS,
-    "timm": _TIMM,
-    **dict.fromkeys(("timm.layers", "timm.models.layers"), _TIMM | _LAYERS),
-    "timm.models.vision_transformer": _TIMM | _LAYERS | {"Attention": Attention, "Block": Block},
+    **VISION,
     "fairscale": _FAIRSCALE,
     "torch_geometric": _GEOMETRIC,
     "torch_scatter": _SCATTER,
@@ -817,6 +644,7 @@ _SAID = {
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
+    "torchvision": "MASE builds its ResNets, VGGs and AlexNet, with random weights, and some operations.",
     "torch_geometric": "MASE computes MessagePassing, three convolutions, pools and sums as its documentation defines.",
     "torch_scatter": "MASE computes its sums and means as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",
