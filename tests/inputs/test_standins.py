@@ -426,3 +426,68 @@ def test_a_model_around_a_network_of_a_missing_torchvision_is_shown_and_told(tmp
     assert bound(payload)["early"][1:] == [128, side * 2, side * 2]
     assert {each[1] for each in told(payload)} == {"missing-package"}
     assert "with random weights" in payload["problems"][0]["message"]
+
+
+COMPOSED = """
+import hydra
+import torch
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from torch import nn
+
+LAYERS = {"mix": "parts.Mix", "act": "torch.nn.GELU"}
+cfg = OmegaConf.create({"head": {"_target_": "torch.nn.Linear", "out_features": 3}, "steps": [1, {"scale": 2}]})
+
+
+def make(registry, config, *args, **kwargs):
+    config = dict(config)
+    return hydra.utils.get_class(registry[config.pop("_name_")])(*args, **config, **kwargs)
+
+
+class Net(nn.Module):
+    def __init__(self, width=6, cfg=cfg):
+        super().__init__()
+        assert isinstance(cfg, DictConfig) and isinstance(cfg.steps, ListConfig)
+        self.mix = make(LAYERS, {"_name_": "mix", "factor": cfg.steps[1].scale}, width)
+        self.act = make(LAYERS, {"_name_": "act"})
+        self.head = hydra.utils.instantiate(cfg.head, in_features=2 * width)
+        self.norm = hydra.utils.instantiate({"_target_": "torch.nn.LayerNorm", "_partial_": True})(3)
+
+    def forward(self, x):
+        mixed = self.act(self.mix(x))
+        h = self.norm(self.head(mixed))
+        return h
+"""
+MIX = (
+    HEAD
+    + """
+class Mix(nn.Module):
+    def __init__(self, width, factor):
+        super().__init__()
+        self.layer = nn.Linear(width, factor * width)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+)
+
+
+def test_a_missing_hydra_makes_what_a_configuration_names(tmp_path):
+    payload = traced(tmp_path, {"net.py": COMPOSED, "parts.py": MIX})
+    assert (bound(payload)["mixed"][1:], bound(payload)["h"][1:]) == ([12], [3])
+    assert {each[1] for each in told(payload)} == {"missing-package"}
+    assert "MASE makes what its configurations name." in " ".join(each["message"] for each in payload["problems"])
+
+
+def test_configurations_of_a_missing_omegaconf_are_merged_and_given_back_plain():
+    create, merge = stand_in("omegaconf.OmegaConf.create"), stand_in("omegaconf.OmegaConf.merge")
+    merged = merge(create({"net": {"width": 4, "depth": 2}, "rate": 1}), {"net": {"depth": 3}}, create({"steps": [5]}))
+    plain = stand_in("omegaconf.OmegaConf.to_container")(merged, resolve=True)
+    assert plain == {"net": {"width": 4, "depth": 3}, "rate": 1, "steps": [5]}
+    assert (type(plain["net"]), type(plain["steps"]), merged.net.depth) == (dict, list, 3)
+    pair = stand_in("hydra.utils.instantiate")([{"_target_": "builtins.max", "_args_": [3, 7]}, None])
+    assert pair == [7, None]
+    inner = {"_target_": "builtins.dict", "made": {"_target_": "builtins.len", "_args_": ["four"]}}
+    assert stand_in("hydra.utils.instantiate")(inner) == {"made": 4}
+    again = {"_target_": "builtins.dict", "_args_": [{"first": 1}]}
+    assert stand_in("hydra.utils.instantiate")(again, {"given": 2}) == {"given": 2}
+    assert stand_in("hydra.utils.instantiate")(inner, _recursive_=False)["made"]["_args_"] == ["four"]

@@ -1,18 +1,20 @@
 """Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
 
 Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern;
-configurations of ml_collections, easydict, yacs and munch hold what they are given; of PyTorch Geometric, message
-passing and pools are here, and of torch_scatter the sums; fairscale's parallel layers are whole, in one process;
-typeguard's checks pass; `vision` has parts of torchvision and timm. Nothing else is made up: all other names of these
-packages stay unknown, and the diagnostic at the import says what is computed by these replacements. Sources:
-einops.rocks/api, the docstrings of fairscale.nn.model_parallel, of torch_geometric.nn.conv.MessagePassing and of
-torch_scatter, and the READMEs of the packages of configurations.
+configurations of ml_collections, easydict, yacs, munch and omegaconf hold what they are given, and hydra makes what
+they name; of PyTorch Geometric, message passing and pools are here, and of torch_scatter the sums; fairscale's parallel
+layers are whole, in one process; typeguard's checks pass; `vision` has parts of torchvision and timm. Nothing else is
+made up: all other names of these packages stay unknown, and the diagnostic at the import says what is computed by these
+replacements. Sources: einops.rocks/api, hydra.cc (instantiating objects), the docstrings of
+fairscale.nn.model_parallel, of torch_geometric.nn.conv.MessagePassing and of torch_scatter, and the READMEs of the
+packages of configurations.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import inspect
 import itertools
 import math
@@ -590,6 +592,66 @@ class Configuration(dict[str, Any]):
     freeze = defrost = lock = unlock = _change_nothing
 
 
+class ConfigurationList(list[Any]):
+    """A list in a configuration."""
+
+
+def make_configuration(obj: Any = None) -> Any:
+    """A configuration of a mapping or a sequence, at any depth; an empty one of nothing."""
+    if isinstance(obj, list | tuple):
+        return ConfigurationList(each if each is None else make_configuration(each) for each in obj)
+    if obj is not None and not isinstance(obj, dict):
+        return obj
+    entries = (obj or {}).items()
+    return Configuration({key: value if value is None else make_configuration(value) for key, value in entries})
+
+
+def make_container(cfg: Any, **options: Any) -> Any:
+    """The plain dicts and lists of a configuration. options: of references, which it has none of."""
+    if isinstance(cfg, dict):
+        return {key: make_container(value) for key, value in cfg.items()}
+    return [make_container(each) for each in cfg] if isinstance(cfg, list | tuple) else cfg
+
+
+def merge_configurations(*configs: Any) -> Any:
+    """One configuration of several, at any depth; the later ones have the last word."""
+    merged = Configuration()
+    for config in map(make_configuration, configs):
+        for key, value in config.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = merge_configurations(merged[key], value) if both else value
+    return merged
+
+
+def get_object(path: str) -> Any:
+    """What a dotted path names: a module, or something inside one."""
+    module, _, inner = path.rpartition(".")
+    if not module:
+        return importlib.import_module(path)
+    try:
+        return getattr(get_object(module), inner)
+    except AttributeError:
+        return importlib.import_module(path)
+
+
+def instantiate(config: Any, *args: Any, **overridden: Any) -> Any:
+    """Call what `_target_` names with the other entries, those inside first where they have a target themselves."""
+    if isinstance(config, list | tuple):
+        return [instantiate(each) for each in config]
+    if not isinstance(config, dict):
+        return config
+    given = {**config, **overridden}
+    target, partial, inner = given.pop("_target_", None), given.pop("_partial_", False), given.pop("_recursive_", True)
+    given.pop("_convert_", None)
+    listed = given.pop("_args_", [])
+    first = args or (instantiate(listed) if inner else listed)
+    given = {key: instantiate(value) if inner else value for key, value in given.items()}
+    if target is None:
+        return Configuration(given)
+    called = get_object(target) if isinstance(target, str) else target
+    return functools.partial(called, *first, **given) if partial else called(*first, **given)
+
+
 def _pass_check(*args: Any, **kwargs: Any) -> bool:
     return True
 
@@ -634,6 +696,12 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
     "easydict": {"EasyDict": Configuration},
     "yacs": {"CfgNode": Configuration},
     "munch": {"Munch": Configuration},
+    "omegaconf": {"DictConfig": Configuration, "ListConfig": ConfigurationList},
+    "omegaconf.OmegaConf": {
+        "create": make_configuration, "to_container": make_container, "merge": merge_configurations,
+        "is_config": lambda cfg: isinstance(cfg, Configuration | ConfigurationList),
+    },
+    "hydra.utils": {"instantiate": instantiate, **dict.fromkeys(("get_class", "get_method", "get_object"), get_object)},
     "typeguard": {
         "check_argument_types": _pass_check, "check_return_type": _pass_check, "typechecked": _return_decorated,
     },
@@ -648,7 +716,10 @@ _SAID = {
     "torch_geometric": "MASE computes MessagePassing, three convolutions, pools and sums as its documentation defines.",
     "torch_scatter": "MASE computes its sums and means as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",
-    **dict.fromkeys(("ml_collections", "easydict", "yacs", "munch"), "MASE keeps what its configurations are given."),
+    "hydra": "MASE makes what its configurations name.",
+    **dict.fromkeys(
+        ("ml_collections", "easydict", "yacs", "munch", "omegaconf"), "MASE keeps what its configurations are given."
+    ),
     "typeguard": "MASE takes its checks as passed.",
 }
 

@@ -24,6 +24,8 @@ class _Residual(nn.Module):
     """A block of a ResNet: what came in is added to what its layers make of it."""
 
     expansion = 1
+    relu: nn.Module
+    downsample: nn.Module | None
 
     def _close(self, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.relu(out + (x if self.downsample is None else self.downsample(x)))
@@ -182,8 +184,10 @@ def make_layers(cfg: Sequence[int | str], batch_norm: bool = False) -> nn.Sequen
 
 def _list_vgg(counts: Sequence[int]) -> list[int | str]:
     """The features of a VGG with so many convolutions before each pool."""
-    stages = zip((64, 128, 256, 512, 512), counts, strict=True)
-    return [each for channels, count in stages for each in (*[channels] * count, "M")]
+    layers: list[int | str] = []
+    for channels, count in zip((64, 128, 256, 512, 512), counts, strict=True):
+        layers += [*[channels] * count, "M"]
+    return layers
 
 
 def _build_resnet(block: type, layers: Sequence[int], **fixed: Any) -> Callable[..., ResNet]:
