@@ -35,9 +35,8 @@ from mase_server.tracing.diagnosis.failure import (
     Rename,
     Swap,
 )
-from mase_server.tracing.diagnosis.outside import describe_need
 from mase_server.tracing.diagnosis.refits import Made, change_layer_class, refit_constructor
-from mase_server.tracing.diagnosis.scenes import Scene, get_raw_position
+from mase_server.tracing.diagnosis.scenes import Scene, describe_need, get_raw_position
 from mase_server.tracing.diagnosis.slips import explain_slip
 from mase_server.tracing.importing.packages import install_advice
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error

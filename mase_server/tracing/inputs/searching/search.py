@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from torch import nn
 
 from mase_server.tracing.diagnosis.problems import describe_error
-from mase_server.tracing.inputs.searching.changes import (
-    SMALLEST_MAP,
-    is_small,
-    propose_changes,
-    tells_ranks,
-    tells_shape,
-)
+from mase_server.tracing.importing.placeholders import MissingPackageError
 from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
 from mase_server.tracing.inputs.searching.consumers import IMAGE_SIDES, size_choices, told_sides
-from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_unavoidable
+from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_check, is_unavoidable
+from mase_server.tracing.inputs.searching.kinds import RANKS, TOLD_RANKS, level_ranks
+from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.plausible import count_faults
 from mase_server.tracing.inputs.searching.singles import Choice
-from mase_server.tracing.inputs.searching.sizes import meets_mask, propose_joined, propose_partners
-from mase_server.tracing.inputs.searching.trees import get_inputs_key
+from mase_server.tracing.inputs.searching.sizes import ROWS as SIZES
+from mase_server.tracing.inputs.searching.sizes import (
+    TOLD_SIZES,
+    TOLD_TARGETS,
+    meets_mask,
+    propose_agreements,
+    propose_alike,
+    propose_joined,
+    propose_partners,
+    propose_shorter,
+)
+from mase_server.tracing.inputs.searching.structure import ROWS as STRUCTURE
+from mase_server.tracing.inputs.searching.trees import get_inputs_key, iterate_tensor_specs, shape_of
 from mase_server.tracing.inputs.spec import (
     LARGEST_FILLED,
     Inputs,
@@ -48,6 +56,22 @@ from mase_server.tracing.models.workspace import TRY_STEPS, Budget
 from mase_server.tracing.recording.rules import OutOfRangeError
 from mase_server.tracing.recording.state import drawing_from, put_in_mode
 
+#: The changes of every kind, in the order in which they are asked.
+ROWS: tuple[tuple[str, Callable[[Failed, re.Match[str]], Iterator[Inputs]]], ...] = (
+    *TOLD_TARGETS,
+    *TOLD_RANKS,
+    *STRUCTURE,
+    *KINDS,
+    *RANKS,
+    *SIZES,
+)
+#: The most changes that are proposed for one error.
+MAX_CHANGES = 20
+#: The most elements of a proposed tensor; whole numbers always have values, of eight bytes each.
+MAX_ELEMENTS = 1 << 24
+MAX_WHOLE_NUMBERS = 1 << 22
+#: The least side of a map that is made smaller.
+SMALLEST_MAP = 8
 MAX_ATTEMPTS = 200
 MAX_STEPS = 100_000
 #: Seeds with which a forward that draws by chance is tried: their first draws are 0.84, 0.13, 0.96 and 0.24.
@@ -383,3 +407,56 @@ def _of_nodes(spec: Spec, batched: bool, is_edges: bool) -> Spec:
             case ("B", "T", features) | ("B", features) if batched:
                 return replace(spec, dims=("B", "N", features))
     return spec
+
+
+# Changes of inputs that the error of the last ones suggests: the rows of every kind of trouble, in turn.
+
+
+def propose_changes(failed: Failed) -> list[Inputs]:
+    """Inputs to try next, the likeliest first; none for an error that no inputs avoid."""
+    if isinstance(failed.error, MissingPackageError):
+        return []
+    rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
+    proposed = itertools.chain(
+        propose_alike(failed),
+        propose_partners(failed),
+        propose_joined(failed),
+        itertools.chain.from_iterable(row(failed, match) for row, match in rows),
+        propose_agreements(failed),
+        level_ranks(failed),
+        propose_shorter(failed),
+    )
+    small = (_shrink_maps(each) for each in proposed if each != failed.inputs)
+    return list(itertools.islice((each for each in small if is_small(each)), MAX_CHANGES))
+
+
+def _shrink_maps(inputs: Inputs) -> Inputs:
+    """The same with smaller maps, if a change of channels made them too large."""
+    side = inputs.sizes.get("H", 0)
+    while not is_small(inputs) and (side := side // 2) >= SMALLEST_MAP:
+        inputs = Inputs(inputs.entries, {**inputs.sizes, "H": side, "W": side})
+    return inputs
+
+
+def tells_ranks(failed: Failed) -> bool:
+    """Is the error about a number of dimensions?"""
+    return any(re.search(pattern, failed.text) for pattern, _ in RANKS)
+
+
+def tells_shape(failed: Failed) -> bool:
+    """Does a check of the forward's own say which shape it wants, or which of two sizes, or a loss that of targets?"""
+    if next(propose_alike(failed), None) is not None:
+        return True
+    return any(re.search(pattern, failed.text) for pattern, _ in TOLD_TARGETS) or (
+        is_check(failed.error) and any(re.search(pattern, failed.text) for pattern, _ in (*TOLD_RANKS, *TOLD_SIZES))
+    )
+
+
+def is_small(inputs: Inputs) -> bool:
+    """Are the sizes sane? Neither the runaway result of equations, nor slow to fill."""
+    specs = [spec for _, spec in iterate_tensor_specs(inputs)]
+    shapes = [shape_of(inputs, spec) for spec in specs]
+    most = [MAX_ELEMENTS if spec.dtype.startswith("f") else MAX_WHOLE_NUMBERS for spec in specs]
+    return all(
+        math.prod(shape) <= limit and min(shape, default=1) > 0 for shape, limit in zip(shapes, most, strict=True)
+    )
