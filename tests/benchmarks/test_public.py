@@ -83,6 +83,12 @@ def test_what_a_constructor_binds_counts_as_shown(judged):
     assert (verdict.places, verdict.wrong, verdict.missing) == (4, [], [])
 
 
+def test_a_model_whose_own_train_gives_nothing_back_is_judged(judged):
+    own = "\n    def train(self, mode=True):\n        super().train(mode)\n"
+    verdict = judged(NET.rstrip() + "\n" + own)
+    assert (verdict.places, verdict.wrong, verdict.missing, verdict.unjudged) == (3, [], [], [])
+
+
 def test_a_file_without_a_model_says_why_nothing_is_shown(judged):
     verdict = judged("import torch\nfrom torch import nn\n" + UNREACHABLE)
     assert (verdict.outcome, verdict.covered, verdict.classes) == ("nothing", 0, 1)
