@@ -726,3 +726,60 @@ def test_a_file_that_bears_the_name_of_the_package_that_it_imports_is_not_that_p
     text = f"{HEAD}from helpers.settings_p import start\n{BODY}"
     payload = traced(tmp_path, {"net.py": text, "helpers/settings_p.py": helper})
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
+
+
+OLD_NUMPY = """
+import numpy as np
+
+
+class Net(nn.Module):
+    def __init__(self, branches=(2, 4)):
+        super().__init__()
+        width = np.int(np.sum(branches))
+        self.layer = nn.Linear(width, np.product([5]))
+        self.least = -np.{limit}
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h
+"""
+
+
+def test_a_name_that_numpy_removed_is_told_and_stood_for(tmp_path):
+    payload = traced(tmp_path, {"net.py": HEAD + OLD_NUMPY.format(limit="inf")})
+    assert (bound(payload)["h"][1:], told(payload)) == ([5], [("warning", "missing-package", 10)])
+    (problem,) = payload["problems"]
+    assert "has no `np.int`, so a run ends here. MASE goes on with `int`" in problem["message"]
+    assert "has no `np.product`, so a run ends here. MASE goes on with `np.prod`" in problem["message"]
+
+
+def test_a_name_that_numpy_never_had_is_an_error(tmp_path):
+    payload = traced(tmp_path, {"net.py": HEAD + OLD_NUMPY.replace("np.int(", "int(").format(limit="unlimited")})
+    assert "has no attribute 'unlimited'" in " ".join(each["message"] for each in payload["problems"])
+
+
+PREPARED_FOR_NUMPY = """
+import numpy as np
+
+if not hasattr(np, "int"):
+    np_int = int
+try:
+    limit = np.Inf
+except AttributeError:
+    limit = 3
+
+
+class Net(nn.Module):
+    def __init__(self, width=2 * limit):
+        super().__init__()
+        self.layer = nn.Linear(np_int(width), 5)
+
+    def forward(self, x):
+        h = self.layer(x)
+        return h
+"""
+
+
+def test_code_that_expects_a_name_of_numpy_to_be_missing_gets_the_error(tmp_path):
+    payload = traced(tmp_path, {"net.py": HEAD + PREPARED_FOR_NUMPY})
+    assert (bound(payload)["h"][1:], told(payload)) == ([5], [])

@@ -1,6 +1,6 @@
-"""Code that expects a package to be missing: `try: import x`, `contextlib.suppress(ImportError)`.
+"""Code that expects a package or a name to be missing: `try: import x`, `contextlib.suppress(ImportError)`.
 
-Such code gets the real error; elsewhere a placeholder replaces the package.
+Such code gets the real error; elsewhere a replacement takes its place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from mase_server.tracing.recording.positions import Position, is_hidden, resolve
 #: Packages that call user code by themselves: an import below their frames is not the user's.
 _SEARCHING = tuple(f"mase_server.tracing.{name}" for name in ("execution", "inputs", "models"))
 _PREPARED = {"ImportError", "ModuleNotFoundError"}
-_PREPARED_FOR_ALL = _PREPARED | {"Exception", "BaseException", ""}
+_CATCHING_ALL = {"Exception", "BaseException", ""}
+_PREPARED_FOR_ALL = _PREPARED | _CATCHING_ALL
 
 
 def is_import_handled(frame: FrameType | None) -> bool:
@@ -45,6 +46,14 @@ def _iterate_importers(frame: FrameType | None) -> Iterator[tuple[Position, bool
         elif not is_hidden(each.f_code):
             yield resolve_mark((each.f_code, each.f_lasti)), imports
             imports = False
+
+
+def is_plain_read(frame: FrameType, name: str) -> bool:
+    """Does the code that runs in a frame read an attribute by writing its name, without expecting it to be missing?"""
+    at = resolve_mark((frame.f_code, frame.f_lasti))
+    written = linecache.getline(at.file, at.end_line).encode()[: at.end_column].decode(errors="replace")
+    guarded = (names for first, last, names in _find_import_guards(at.file) if first <= at.line <= last)
+    return written.endswith(f".{name}") and not any(names & {"AttributeError", *_CATCHING_ALL} for names in guarded)
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
-from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
+from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
@@ -35,6 +35,18 @@ from mase_server.tracing.importing.source import SKIPPED, parse_file
 from mase_server.tracing.importing.standins import stand_in, stand_in_version
 from mase_server.tracing.importing.statements import execute_module, plain_code_from
 from mase_server.tracing.recording.positions import Position, report_phase, resolve_mark
+
+#: Names that numpy had until releases 1.24 and 2.0 -> the ones that its notes say to use: of Python, or of numpy.
+_REMOVED: dict[str, type | str] = {
+    "int": int, "float": float, "bool": bool, "complex": complex, "object": object, "str": str, "unicode": str,
+    "long": int, "float_": "float64", "complex_": "complex128", "string_": "bytes_", "unicode_": "str_", "NaN": "nan",
+    **dict.fromkeys(("Inf", "Infinity", "PINF", "infty"), "inf"), "product": "prod", "cumproduct": "cumprod",
+    "alltrue": "all", "sometrue": "any", "in1d": "isin", "trapz": "trapezoid", "row_stack": "vstack",
+}  # fmt: skip
+
+
+class RemovedNameError(AttributeError):
+    """A name that the installed numpy no longer has; the text says what is taken for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +80,11 @@ class MissingImports:
     def tolerated(self) -> Iterator[None]:
         """Inside, a failing import statement of the workspace gives a placeholder."""
         executing = patch.object(SourceFileLoader, "exec_module", self._wrap_execution(SourceFileLoader.exec_module))
-        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing:
+        numpy = sys.modules.get("numpy")
+        removed: AbstractContextManager[Any] = nullcontext()
+        if numpy is not None and hasattr(numpy, "__getattr__"):
+            removed = patch.object(numpy, "__getattr__", self._wrap_lookup(numpy, numpy.__getattr__))
+        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing, removed:
             yield
 
     def __iter__(self) -> Iterator[MissingImport]:
@@ -113,6 +129,24 @@ class MissingImports:
                 return self._complete_module(found, fromlist, sys._getframe(1)) if fromlist else found
 
         return importing
+
+    def _wrap_lookup(self, numpy: ModuleType, original: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Give a plain `np.int` of the workspace its successor, and note that the installed numpy has none."""
+
+        def look_up(name: str) -> Any:
+            frame = sys._getframe(1)
+            if name not in _REMOVED or not self._owns(frame.f_code.co_filename) or not is_plain_read(frame, name):
+                return original(name)
+            instead = _REMOVED[name]
+            called = f"np.{instead}" if isinstance(instead, str) else instead.__name__
+            error = RemovedNameError(
+                f"numpy {numpy.__version__} in {sys.executable} has no `np.{name}`, so a run ends here. MASE goes on "
+                f"with `{called}`, which numpy's notes give for it"
+            )
+            self._record_missing(f"numpy.{name}", error, frame, own=False)
+            return getattr(numpy, instead) if isinstance(instead, str) else instead
+
+        return look_up
 
     def _avoid_namesakes(self, top: str, wanted_by: str) -> None:
         """Load a package that another module of the workspace hides; ModuleNotFoundError if there is none."""
