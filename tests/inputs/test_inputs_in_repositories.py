@@ -1052,3 +1052,30 @@ class Layer(nn.Module):
     entries = dict(found["Layer"].spec.entries["data"].items)
     assert (list(entries), entries["x"].dims) == (["x", "batch"], ("N", 12))
     assert runs_in_eager(found["Layer"]).x.shape[1] == 12
+
+
+def test_both_sides_of_a_map_are_solved_from_the_layer_behind_it(workspace):
+    text = """
+class Part(nn.Module):
+    def __init__(self, width, size=(28, 28)):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(width, width, 3, 2, 1), nn.UpsamplingBilinear2d(size)
+
+    def forward(self, x):
+        return x + self.up(self.down(x))
+
+
+class Net(nn.Module):
+    def __init__(self, depth, feat_dim, out_h, out_w):
+        super().__init__()
+        self.stem, self.part = nn.Conv2d(3, 8, 3, 2, 1), Part(8)
+        self.body = nn.Sequential(*(nn.Conv2d(8, 8, 3, 1, 1) for _ in range(depth)), nn.MaxPool2d(4))
+        self.head = nn.Linear(8 * out_h * out_w, feat_dim)
+
+    def forward(self, x):
+        return self.head(self.body(self.part(self.stem(x))).flatten(1))
+"""
+    found, errors = shown(workspace, text)
+    assert errors == []
+    assert [found["Net"].arguments[name] for name in ("out_h", "out_w")] == [7, 7]
+    assert runs_in_eager(found["Net"]).shape[1] == found["Net"].arguments["feat_dim"]
