@@ -1079,3 +1079,21 @@ class Net(nn.Module):
     assert errors == []
     assert [found["Net"].arguments[name] for name in ("out_h", "out_w")] == [7, 7]
     assert runs_in_eager(found["Net"]).shape[1] == found["Net"].arguments["feat_dim"]
+
+
+def test_an_input_that_is_viewed_has_the_sizes_of_the_view(workspace):
+    text = """
+class Net(nn.Module):
+    def __init__(self, width=6):
+        super().__init__()
+        self.points, self.head = nn.Conv1d(3, width, 1), nn.Conv1d(width + 16, 5, 1)
+
+    def forward(self, xyz, cls_label):
+        B, C, N = xyz.shape
+        kinds = cls_label.view(B, 16, 1).repeat(1, 1, N)
+        return self.head(torch.cat([kinds, self.points(xyz)], 1))
+"""
+    found, errors = shown(workspace, text)
+    assert errors == []
+    assert found["Net"].spec.entries["cls_label"].dims == ("B", 16)
+    assert runs_in_eager(found["Net"]).shape[1] == 5

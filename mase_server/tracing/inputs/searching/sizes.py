@@ -346,6 +346,11 @@ def _propose_viewable(failed: Failed, match: Match) -> Changes:
     wanted = math.prod(size for size in sizes if size > 0)
     if not count:  # nothing is viewed, whatever its sizes
         return
+    path = next(filter(None, map(failed.place, list_operands(failed.trail))), ())
+    if -1 not in sizes and isinstance(viewed := failed.specs.get(path), TensorSpec):
+        # The input itself: what it is told to be, without the dimensions of one that are added behind.
+        told = sizes[: max((at + 1 for at, size in enumerate(sizes) if size > 1), default=1)]
+        yield put_member(failed.inputs, path, replace(viewed, dims=name_sizes(failed.inputs, tuple(told))))
     for path, spec in failed.suspects():
         for at, size in reversed(list(enumerate(shape_of(failed.inputs, spec)))):
             if at == 0 and len(spec.dims) > 1:
