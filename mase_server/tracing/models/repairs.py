@@ -411,12 +411,13 @@ def _iterate_agreeing(clue: Clue, first: int, second: int) -> Changes:
         value = clue.arguments[name]
         if had and had % value == 0 and wants % (had // value) == 0 and wants != had:
             yield {name: wants // (had // value)}
-    for (one, other), had, wants in itertools.product(itertools.combinations(numbers, 2), *[(first, second)] * 2):
-        area = clue.arguments[one] ** 2  # both sides of a map: `channels * height * width`
-        if clue.arguments[one] == clue.arguments[other] and had != wants and had % area == 0:
-            side = math.isqrt(wants * area // had)
-            if side * side * had == wants * area and side:
-                yield {one: side, other: side}
+    # Both sides of a map: `channels * height * width`.
+    pairs = [pair for pair in itertools.combinations(numbers, 2) if len({clue.arguments[name] for name in pair}) == 1]
+    for pair, (had, wants) in itertools.product(pairs, ((second, first), (first, second))):
+        area = clue.arguments[pair[0]] ** 2
+        side = math.isqrt(wants * area // had) if had and had % area == 0 and wants != had else 0
+        if side and side * side * had == wants * area:
+            yield dict.fromkeys(pair, side)
 
 
 def _resize_parts(clue: Clue, had: int, wants: int) -> Changes:
