@@ -491,3 +491,29 @@ def test_configurations_of_a_missing_omegaconf_are_merged_and_given_back_plain()
     again = {"_target_": "builtins.dict", "_args_": [{"first": 1}]}
     assert stand_in("hydra.utils.instantiate")(again, {"given": 2}) == {"given": 2}
     assert stand_in("hydra.utils.instantiate")(inner, _recursive_=False)["made"]["_args_"] == ["four"]
+
+
+def test_the_nodes_of_each_graph_become_a_row(tmp_path):
+    nodes, batch = torch.tensor([[1.0], [2.0], [3.0], [4.0]]), torch.tensor([0, 0, 0, 2])
+    dense, mask = stand_in("torch_geometric.utils.to_dense_batch")(nodes, batch, fill_value=9.0)
+    assert dense[..., 0].tolist() == [[1, 2, 3], [9, 9, 9], [4, 9, 9]]
+    assert mask.tolist() == [[True, True, True], [False] * 3, [True, False, False]]
+    cut, mask = stand_in("torch_geometric.utils.to_dense_batch")(nodes, batch, max_num_nodes=2)
+    assert (cut[..., 0].tolist(), mask.sum().item()) == ([[1, 2], [0, 0], [4, 0]], 3)
+    text = f"""{HEAD}from torch_geometric.utils import to_dense_batch
+
+
+class Net(nn.Module):
+    def __init__(self, width=12):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
+
+    def forward(self, data):
+        x, real = to_dense_batch(data.x, data.batch)
+        mixed = self.attention(x, x, x, ~real)[0][real]
+        data.x = mixed + data.x
+        return data
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert (len(bound(payload)["x"]), bound(payload)["mixed"][1:]) == (3, [12])
+    assert {each[1] for each in told(payload)} == {"missing-package", "value-taken"}

@@ -403,6 +403,23 @@ def add_self_loops(
     return torch.cat([edge_index, torch.arange(nodes).expand(2, -1)], dim=1), edge_attr
 
 
+def to_dense_batch(
+    x: torch.Tensor, batch: torch.Tensor | None = None, fill_value: float = 0.0, max_num_nodes: int | None = None,
+    batch_size: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The nodes of each graph as a row, filled up to the longest one, and which of them are nodes."""
+    batch = torch.zeros(x.shape[0], dtype=torch.long) if batch is None else batch
+    counts = degree(batch, batch_size, torch.long)
+    places = torch.arange(x.shape[0]) - (counts.cumsum(0) - counts)[batch]
+    size = max_num_nodes or int(counts.max())
+    if max_num_nodes is not None:
+        kept = places < size
+        x, batch, places = x[kept], batch[kept], places[kept]
+    dense = x.new_full([counts.shape[0], size, *x.shape[1:]], fill_value)
+    mask = torch.zeros(counts.shape[0], size, dtype=torch.bool)
+    return dense.index_put((batch, places), x), mask.index_put((batch, places), torch.tensor(True))
+
+
 def _pool(reduce: str) -> Callable[..., torch.Tensor]:
     def pool(x: torch.Tensor, batch: torch.Tensor | None, size: int | None = None) -> torch.Tensor:
         """Reduce the nodes of each graph to one row."""
@@ -677,7 +694,7 @@ _FAIRSCALE = {
 }
 _GEOMETRIC = (
     {each.__name__: each for each in (MessagePassing, GCNConv, GINConv, SAGEConv)}
-    | {each.__name__: each for each in (scatter, softmax, degree, add_self_loops)}
+    | {each.__name__: each for each in (scatter, softmax, degree, add_self_loops, to_dense_batch)}
     | {f"global_{name}_pool": _pool(name) for name in ("add", "mean", "max")}
 )
 _SCATTER = {"scatter": _scatter_apart} | {
