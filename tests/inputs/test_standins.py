@@ -352,6 +352,7 @@ def test_the_networks_of_a_missing_torchvision_have_as_many_weights_as_its_pages
         made = {name: stand_in(f"torchvision.models.{name}")(pretrained=True) for name in WEIGHTS}
     assert {name: sum(each.numel() for each in model.parameters()) for name, model in made.items()} == WEIGHTS
     assert stand_in("torchvision.models.efficientnet_b0") is None, "a network that releases changed"
+    assert stand_in("torchvision.models.video.resnet.BasicBlock") is None, "a block of volumes"
 
 
 def test_stages_of_a_missing_torchvision_are_as_large_as_its_paper_says():

@@ -483,17 +483,14 @@ _RESNETS = {
     "wide_resnet101_2": (Bottleneck, (3, 4, 23, 3), {"width_per_group": 128}),
 }
 _VGGS = {"vgg11": (1, 1, 2, 2, 2), "vgg13": (2, 2, 2, 2, 2), "vgg16": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
-_TORCHVISION = (
+_NETWORKS = (
     {each.__name__: each for each in (BasicBlock, Bottleneck, ResNet, VGG, AlexNet, make_layers)}
-    | {each.__name__: each for each in (IntermediateLayerGetter, FrozenBatchNorm2d, StochasticDepth, Normalize)}
-    | {each.__name__: each for each in (Compose, box_area, box_iou)}
     | {name: _build_resnet(block, layers, **fixed) for name, (block, layers, fixed) in _RESNETS.items()}
     | {name: _build_vgg(counts, batch_norm=False) for name, counts in _VGGS.items()}
     | {f"{name}_bn": _build_vgg(counts, batch_norm=True) for name, counts in _VGGS.items()}
-    | {"alexnet": _build_alexnet, "_is_tracing": lambda: False}
-    # Release 0.N + 15 is the one for torch 2.N.
-    | {"__version__": f"0.{int(torch.__version__.split('.')[1]) + 15}.0"}
+    | {"alexnet": _build_alexnet}
 )
+_OPERATIONS = {each.__name__: each for each in (FrozenBatchNorm2d, StochasticDepth, box_area, box_iou)}
 _TIMM = {
     "DropPath": DropPath,
     "trunc_normal_": nn.init.trunc_normal_,
@@ -505,7 +502,12 @@ _TIMM = {
 _LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp, "LayerNorm2d": LayerNorm2d}
 #: Packages and modules -> their names -> the replacement.
 VISION: dict[str, Mapping[str, Any]] = {
-    "torchvision": _TORCHVISION,
+    # Release 0.N + 15 is the one for torch 2.N.
+    "torchvision": {"__version__": f"0.{int(torch.__version__.split('.')[1]) + 15}.0", "_is_tracing": lambda: False},
+    **{f"torchvision.models{part}": _NETWORKS for part in ("", ".resnet", ".vgg", ".alexnet")},
+    "torchvision.models._utils": {"IntermediateLayerGetter": IntermediateLayerGetter},
+    **{f"torchvision.ops{part}": _OPERATIONS for part in ("", ".boxes", ".misc", ".stochastic_depth")},
+    **{f"torchvision.transforms{part}": {"Normalize": Normalize, "Compose": Compose} for part in ("", ".transforms")},
     "timm": _TIMM,
     **dict.fromkeys(("timm.layers", "timm.models.layers"), _TIMM | _LAYERS),
     "timm.models.vision_transformer": _TIMM | _LAYERS | {"Attention": Attention, "Block": Block},
