@@ -15,6 +15,7 @@ from tests.rtl import test_linear as layers
 from tests.rtl import test_matrices as matrices
 from tests.rtl import test_outside as outside
 from tests.rtl import test_parts as parts
+from tests.rtl import test_recurrent as recurrent
 from tests.rtl import test_rows as rows
 from tests.rtl import test_shared as sharing
 from tests.rtl import test_streams as streams
@@ -107,6 +108,12 @@ WRONG = {
     ),
     "fixed_average_pool2d: half of it": lambda: but(
         images.average_pool(1, Windows((2, 2), (2, 2)), SHAPE, 2, DATA, DATA), DATA_IN_0_PRECISION_1=5
+    ),
+    "fixed_recurrent: a step fewer": lambda: but(
+        recurrent.layer(1, recurrent.FORMATS[0], 3, 4, (2, 3, 1)), DATA_OUT_0_TENSOR_SIZE_DIM_1=2
+    ),
+    "recurrent_cell: a cell of another fraction": lambda: but(
+        recurrent.layer(2, recurrent.FORMATS[1], 3, 4, (2, 4, 1)), CELL_PRECISION_1=10
     ),
     "fixed_reduce: two positions at once": lambda: but(parts.reduce(1, 8, 2, 2, True, 1), COUNT=2),
     "fixed_mean: another divisor": lambda: but(images.mean_case(6, 8, DATA), DIVISOR=7),

@@ -6,13 +6,14 @@ The pass that simulates hardware, the tables in memory files and the tests of `r
 
 from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced
-from mase_server.hardware.arithmetic.linear import Affine, linear, matmul
+from mase_server.hardware.arithmetic.linear import Affine, Recurrent, linear, matmul, recurrent
 from mase_server.hardware.arithmetic.norms import Norm, norm
 from mase_server.hardware.arithmetic.softmax import exp_table, softmax
 
 __all__ = [
     "Affine",
     "Norm",
+    "Recurrent",
     "Windows",
     "add",
     "average_pool2d",
@@ -26,6 +27,7 @@ __all__ = [
     "mean",
     "multiply",
     "norm",
+    "recurrent",
     "reduced",
     "requantise",
     "softmax",

@@ -1,4 +1,5 @@
-"""Sums of products with fixed weights: `rtl/fixed_linear.sv`."""
+"""Sums of products with fixed weights: `rtl/fixed_linear.sv`, and layers that read their own last result:
+`rtl/fixed_recurrent.sv`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic.elements import requantise
+from mase_server.hardware.arithmetic.elements import look_up, requantise, table
 
 #: Doubles hold every integer below this, so a product of matrices that stays below it is exact in them.
 EXACT = 1 << 53
@@ -106,3 +107,100 @@ def exact_product(first: Tensor, second: Tensor, width: int) -> Tensor:
 def _bits_of_count(count: int) -> int:
     """The number of bits by which a sum of `count` equal numbers is longer than one of them."""
     return max(count - 1, 0).bit_length()
+
+
+# GRU and LSTM: a linear layer of the last result, and gates.
+
+#: Of gates and results, which are at most one; and of the sums that make a gate's argument, and an LSTM's cell.
+GATES, SUMS = FixedPoint(16, 14), FixedPoint(16, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """The formats of a recurrent layer. is_lstm: else it is a GRU.
+
+    hidden: of the last result, as it is multiplied.  parts: of the two sums that make a gate's argument.
+    argument: bits of the index into the tables.  unit: of gates and results.  cell: of an LSTM's cell.
+    """
+
+    is_lstm: bool
+    hidden: FixedPoint
+    weight: FixedPoint
+    bias: FixedPoint | None
+    parts: FixedPoint = SUMS
+    argument: int = 11
+    unit: FixedPoint = GATES
+    cell: FixedPoint = SUMS
+
+    @classmethod
+    def fitting(cls, is_lstm: bool, width: int, weight: FixedPoint, bias: FixedPoint | None) -> Recurrent:
+        """The layer whose last result is multiplied with so many bits; tables have three more, but at most 14."""
+        return cls(is_lstm, FixedPoint(width, width - 1), weight, bias, argument=min(width + 3, 14))
+
+    @property
+    def gates(self) -> int:
+        """Gates of a unit: reset, update and new, or input, forget, cell and output."""
+        return 4 if self.is_lstm else 3
+
+    @property
+    def sigmoid_argument(self) -> FixedPoint:
+        """Numbers from -8 to 8."""
+        return FixedPoint(self.argument, self.argument - 4)
+
+    @property
+    def tanh_argument(self) -> FixedPoint:
+        """Numbers from -4 to 4."""
+        return FixedPoint(self.argument, self.argument - 3)
+
+    @property
+    def sigmoid_words(self) -> Tensor:
+        """The table of the sigmoid function."""
+        return table(torch.sigmoid, self.sigmoid_argument, self.unit)
+
+    @property
+    def tanh_words(self) -> Tensor:
+        """The table of the hyperbolic tangent."""
+        return table(torch.tanh, self.tanh_argument, self.unit)
+
+
+def recurrent(parts: Tensor, weight: Tensor, bias: Tensor | None, formats: Recurrent) -> Tensor:
+    """The results of a GRU or an LSTM, [N, steps, units], int64, from a state of zeros.
+
+    parts: what the input adds to the gates, [N, steps, units * gates], the gates of a unit side by side in torch's
+    order; so are the rows of the weight [units * gates, units], and the bias.
+    """
+    affine = Affine(formats.hidden, formats.weight, formats.bias, formats.parts)
+    sigmoid, tanh = formats.sigmoid_words, formats.tanh_words
+    gates = _lstm_step if formats.is_lstm else _gru_step
+    shown = state = torch.zeros(len(parts), weight.shape[1], dtype=torch.int64)
+    found = []
+    for step in parts.unbind(1):
+        hidden = requantise(shown, formats.unit.fraction_width, formats.hidden)
+        products = linear(hidden, weight, bias, affine)
+        pairs = (each.reshape(len(each), -1, formats.gates).unbind(-1) for each in (step, products))
+        shown, state = gates(list(zip(*pairs, strict=True)), state, (sigmoid, tanh), formats)
+        found.append(shown)
+    return torch.stack(found, 1)
+
+
+_Step = tuple[Tensor, Tensor]
+
+
+def _gru_step(gates: list[_Step], state: Tensor, tables: _Step, formats: Recurrent) -> _Step:
+    (reset, update, (new, kept)), (sigmoid, tanh) = gates, tables
+    fraction, unit = formats.parts.fraction_width, formats.unit.fraction_width
+    r, z = (look_up(requantise(a + b, fraction, formats.sigmoid_argument), sigmoid) for a, b in (reset, update))
+    n = look_up(requantise((new << unit) + r * kept, fraction + unit, formats.tanh_argument), tanh)
+    state = requantise((n << unit) + z * (state - n), 2 * unit, formats.unit)
+    return state, state
+
+
+def _lstm_step(gates: list[_Step], state: Tensor, tables: _Step, formats: Recurrent) -> _Step:
+    sums, (sigmoid, tanh) = [a + b for a, b in gates], tables
+    fraction, unit, cell = formats.parts.fraction_width, formats.unit.fraction_width, formats.cell.fraction_width
+    i, f, o = (look_up(requantise(sums[gate], fraction, formats.sigmoid_argument), sigmoid) for gate in (0, 1, 3))
+    g = look_up(requantise(sums[2], fraction, formats.tanh_argument), tanh)
+    most = max(unit, cell)
+    total = ((f * state) << (most - cell)) + ((i * g) << (most - unit))
+    state = requantise(total, unit + most, formats.cell)
+    return requantise(o * look_up(requantise(state, cell, formats.tanh_argument), tanh), 2 * unit, formats.unit), state

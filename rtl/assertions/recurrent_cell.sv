@@ -1,0 +1,7 @@
+/// What holds at all ends of the component in every cycle.
+bind recurrent_cell stream_checker #(.DATA_WIDTH(InWidth)) check_in (
+    .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
+bind recurrent_cell stream_checker #(.DATA_WIDTH(InWidth)) check_in_1 (
+    .clk, .rst, .data(data_in_1), .valid(data_in_1_valid), .ready(data_in_1_ready));
+bind recurrent_cell stream_checker #(.DATA_WIDTH(OutWidth)) check_out (
+    .clk, .rst, .data(data_out_0), .valid(data_out_0_valid), .ready(data_out_0_ready));
