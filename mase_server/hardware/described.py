@@ -119,6 +119,8 @@ def _of_constant(kind: str, fold: Fold | None, rank: int) -> tuple[int, ...]:
         return ()
     if kind == "conv2d" and rank == 4:
         return (*fold.taps[::-1], fold.par_in, fold.par_out)
+    if kind == "recurrent":
+        return fold.taps[2 - rank :]
     return (fold.par_in, fold.par_out) if kind == "linear" and rank == 2 else (fold.par_out,)
 
 

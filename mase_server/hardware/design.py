@@ -26,11 +26,11 @@ from mase_server.formats.fixed import FixedPoint
 class Fold:
     """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next.
 
-    taps: rows and columns of a kernel that are worked on at once.  serial: products are made bit by bit, without
-    multipliers.  engine: of the multipliers that other layers use in turn, the lanes of input and of output; None for
-    multipliers of its own.  An engine's multipliers are not in `multipliers`, and `cycles` are those of the engine that
-    this operation takes.  reads: cycles in which a memory outside gives its weights.  delay: further cycles from an
-    operand to its result.
+    taps: rows and columns of a kernel that are worked on at once; of a recurrent layer, elements of its last result and
+    gates.  serial: products are made bit by bit, without multipliers.  engine: of the multipliers that other layers use
+    in turn, the lanes of input and of output; None for multipliers of its own.  An engine's multipliers are not in
+    `multipliers`, and `cycles` are those of the engine that this operation takes.  reads: cycles in which a memory
+    outside gives its weights.  delay: further cycles from an operand to its result.
     """
 
     par_in: int

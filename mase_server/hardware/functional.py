@@ -11,7 +11,7 @@ from torch import Tensor
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import arithmetic
-from mase_server.hardware.arithmetic import Affine, Norm, Windows
+from mase_server.hardware.arithmetic import Affine, Norm, Recurrent, Windows
 
 #: The formats of values, weight, bias and result.
 Formats = tuple[str, str, str | None, str]
@@ -92,6 +92,17 @@ def integer_norm(
     assert out is not None
     norm = Norm.fitting(values.shape[-1], data, out, of_weight, of_bias, centred, epsilon)
     return arithmetic.norm(values, weight, bias, norm)
+
+
+def integer_recurrent(
+    parts: Tensor, weight: Tensor, bias: Tensor | None, formats: tuple[int, str, str | None], is_lstm: bool
+) -> Tensor:
+    """The results of a GRU or an LSTM in integers; formats: bits of a last result, and those of weight and bias."""
+    width, of_weight, of_bias = formats
+    bias_format = None if of_bias is None else parse_fixed(of_bias)
+    return arithmetic.recurrent(
+        parts, weight, bias, Recurrent.fitting(is_lstm, width, parse_fixed(of_weight), bias_format)
+    )
 
 
 def integer_reduce(

@@ -50,6 +50,7 @@ from mase_server.hardware.held import (
 from mase_server.hardware.indices import fewest_rows, finish_count
 from mase_server.hardware.kinds import KINDS, MIXED
 from mase_server.hardware.kinds.norm import LARGEST
+from mase_server.hardware.kinds.recurrent import RECURRENT, lower_layers, path_of_result
 from mase_server.hardware.verilog import make_identifier
 from mase_server.ir.build import attribute, underlying_callable
 from mase_server.ir.facts import call_of
@@ -86,6 +87,8 @@ class Lowering:
         self.gaps = Gaps(self)
         #: A node that gives a tuple of parts of a tensor -> the node of that tensor.
         self.parts: dict[fx.Node, fx.Node] = {}
+        #: A node that calls a recurrent layer -> the operations of its results, one for each layer of several.
+        self.layers: dict[fx.Node, tuple[str, ...]] = {}
         #: The layouts of samples in nodes that do not have them in the first dimension.
         self.layouts: dict[fx.Node, Layout] = {}
         self.needed = find_needed_nodes(self.graph)
@@ -164,11 +167,15 @@ class Lowering:
         name = operator_of(node, self.model)
         if name in _PARTING or (name in LARGEST and len(node.all_input_nodes) == 1):
             self.parts[node] = node.all_input_nodes[0]
+        elif name in RECURRENT:
+            lower_layers(self, node)
         elif changes_in_place(node):
             held = [self.held[each] for each in node.all_input_nodes if each in self.held]
             if not all(isinstance(each, Known) for each in held):
                 raise NoHardware("it changes a part of a tensor in place; use torch.cat or torch.where")
             self._known_result(node)
+        elif (found := path_of_result(self, node)) is not None:
+            self.parts[node] = self.parts[found[0]]
         elif holds_tensors(self.facts.get(node)) and not (_is_packing(node) or is_given(node, self.facts)):
             raise NoHardware(reason_of_missing(name))
 
@@ -400,8 +407,8 @@ def _check_encodable(values: Tensor, format: FixedPoint, node: fx.Node) -> Tenso
 # Operators without hardware for a reason that the user can work around.
 
 _LOOPS = (
-    "it reads its own last result, and streams have no feedback; write its steps out, as a loop over time in forward, "
-    "and each step is hardware of its own"
+    "it reads its own last result; nn.GRU and nn.LSTM have hardware, or write its steps out, as a loop over time in "
+    "forward, and each step is hardware of its own"
 )
 _RANDOM = "it draws random numbers, and hardware is deterministic; give them as an input of the model"
 _PLACES = "it returns indices of values, and no component compares all with all; compute it outside of the hardware"
@@ -410,7 +417,7 @@ _AFTER = "each of its results needs the one before, and streams have no feedback
 _SCATTERED = "the places that it writes depend on values; torch.where with a comparison has hardware"
 
 _REASONS: Mapping[str, str] = {
-    **dict.fromkeys(("lstm", "gru", "rnn", "rnn_tanh", "rnn_relu"), _LOOPS),
+    **dict.fromkeys(("rnn", "rnn_tanh", "rnn_relu"), _LOOPS),
     **dict.fromkeys(
         ("randn_like", "rand_like", "randn", "rand", "bernoulli", "normal", "multinomial", "poisson", "randint"),
         _RANDOM,

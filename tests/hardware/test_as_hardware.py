@@ -16,6 +16,7 @@ from mase_server.hardware.twin import integer_graph
 from mase_server.passes.verilog.as_hardware import as_hardware_transform_pass
 from tests.hardware.test_attention import Encoder
 from tests.hardware.test_lowering import Rows, Turned, Twice, config, mlp, quantised
+from tests.hardware.test_recurrent import Sequences
 from tests.hardware.test_residuals import Block, Down, Gate
 from tests.hardware.test_vision_transformer import Patches, Words
 
@@ -59,6 +60,8 @@ CASES = {
     "pooled": (Pooled(), (2, 8, 9)),
     "functions": (Functions(), (7,)),
     "means": (Means(), (3, 6)),
+    "gru": (Sequences(nn.GRU, "state", num_layers=2), (5, 4)),
+    "lstm": (Sequences(nn.LSTM, num_layers=2), (5, 4)),
 }
 #: Data: width and fraction.  Of 14 bits, sums of products are too long for float32.
 FORMATS = [(8, 4), (8, 7), (6, 3), (12, 9), (14, 10)]

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import torch
+from torch import nn
 
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
@@ -11,19 +12,22 @@ from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.simulation.building import synthesise
 from tests.hardware.test_lowering import config, mlp, quantised
+from tests.hardware.test_recurrent import Sequences
 from tests.hardware.test_residuals import Block
 
 CASES = {
-    "jet": (lambda: mlp(16, 64, 32, 32, 5), (16,), 52),
-    "residual": (Block, (2, 6, 5), 8),
+    "jet": (lambda: mlp(16, 64, 32, 32, 5), (16,), 52, (8, 4)),
+    "residual": (Block, (2, 6, 5), 8, (8, 4)),
+    # Narrow data have small tables, which Yosys takes less time for.
+    "gru": (lambda: Sequences(nn.GRU, "last", units=12), (5, 4), 40, (5, 2)),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact(tmp_path, name):
-    make, shape, multipliers = CASES[name]
+    make, shape, multipliers, data = CASES[name]
     torch.manual_seed(0)
-    design = lower_graph(quantised(make(), torch.randn(2, *shape), config()))
+    design = lower_graph(quantised(make(), torch.randn(2, *shape), config(data)))
     folding = fold_design(design, multipliers=multipliers)
     made = emit_folder(design, folding, "Model", random_inputs(design, 1))
     made.write(tmp_path)

@@ -15,6 +15,7 @@ from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from tests.hardware.test_attention import Encoder
 from tests.hardware.test_lowering import config, mlp, quantised
+from tests.hardware.test_recurrent import Sequences
 
 #: Width and fraction of data, weights and biases.
 DATA, WEIGHT, BIAS = (8, 4), (8, 6), (8, 5)
@@ -152,6 +153,74 @@ def norm(layer, row):
     ]
 
 
+def of_parts(weight, bias, vector, fraction):
+    """A linear layer whose result has 16 bits, 11 of them after the point."""
+    longest = max(fraction + WEIGHT[1], BIAS[1])
+    rows, offsets = parameters(weight, WEIGHT), parameters(bias, BIAS) or [0] * len(weight)
+    return [
+        requantise(
+            (sum(a * b for a, b in zip(row, vector, strict=True)) << longest - fraction - WEIGHT[1])
+            + (offset << longest - BIAS[1]),
+            longest,
+            (16, 11),
+        )
+        for row, offset in zip(rows, offsets, strict=True)
+    ]
+
+
+def recurrent(layer, rows):
+    """The results of the last layer, with 14 bits after the point."""
+    fraction = DATA[1]
+    for level in range(layer.num_layers):
+        given, kept = (
+            [getattr(layer, f"{kind}_{way}_l{level}") for kind in ("weight", "bias")] for way in ("ih", "hh")
+        )
+        last, cell, found = [0] * layer.hidden_size, [0] * layer.hidden_size, []
+        for row in rows:
+            back = [requantise(value, 14, (DATA[0], DATA[0] - 1)) for value in last]
+            parts = of_parts(*given, row, fraction), of_parts(*kept, back, DATA[0] - 1)
+            step = lstm_step if isinstance(layer, nn.LSTM) else gru_step
+            gates = [zip(*nested(each, (len(each) // len(last), 0)), strict=True) for each in parts]
+            units = zip(*gates, last, cell, strict=True)
+            last, cell = zip(*(step(*unit) for unit in units), strict=True)
+            found.append(last)
+        rows, fraction = (
+            [[requantise(value, 14, (DATA[0], DATA[0] - 1)) for value in each] for each in found],
+            DATA[0] - 1,
+        )
+    return found
+
+
+ARGUMENT = min(DATA[0] + 3, 14)
+
+
+def sigmoid_of(value, fraction=11):
+    return encode(
+        1 / (1 + math.exp(-requantise(value, fraction, (ARGUMENT, ARGUMENT - 4)) / 2 ** (ARGUMENT - 4))), (16, 14)
+    )
+
+
+def tanh_of(value, fraction=11):
+    return encode(math.tanh(requantise(value, fraction, (ARGUMENT, ARGUMENT - 3)) / 2 ** (ARGUMENT - 3)), (16, 14))
+
+
+def gru_step(a, c, last, cell):
+    reset, update = sigmoid_of(a[0] + c[0]), sigmoid_of(a[1] + c[1])
+    new = tanh_of((a[2] << 14) + reset * c[2], 25)
+    return requantise((new << 14) + update * (last - new), 28, (16, 14)), cell
+
+
+def lstm_step(a, c, last, cell):
+    enters, keeps, new, shows = (
+        sigmoid_of(a[0] + c[0]),
+        sigmoid_of(a[1] + c[1]),
+        tanh_of(a[2] + c[2]),
+        sigmoid_of(a[3] + c[3]),
+    )
+    cell = requantise((keeps * cell << 3) + enters * new, 28, (16, 11))
+    return requantise(shows * tanh_of(cell), 28, (16, 14)), cell
+
+
 class Images(nn.Module):
     def __init__(self):
         super().__init__()
@@ -203,10 +272,28 @@ def read_stream(files, name):
     return [nested([sample[place] for place in range(size)], told["shape"]) for sample in samples]
 
 
+def run_recurrent(model, rows):
+    return [
+        value
+        for row in recurrent(model.layer, rows)
+        for value in linear(model.last, [requantise(value, 14) for value in row])
+    ]
+
+
+@torch.no_grad()
+def lively(model):
+    """The model with larger weights, so that its results differ, and saturate."""
+    for parameter in model.parameters():
+        parameter *= 4
+    return model
+
+
 MODELS = {
     "mlp": (lambda: mlp(16, 12, 8, 5), (16,), run_mlp),
     "images": (Images, (2, 8, 8), run_images),
     "encoder": (Encoder, (6, 8), run_encoder),
+    "gru": (lambda: lively(Sequences(nn.GRU, num_layers=2)), (7, 4), run_recurrent),
+    "lstm": (lambda: lively(Sequences(nn.LSTM, num_layers=2)), (7, 4), run_recurrent),
 }
 
 

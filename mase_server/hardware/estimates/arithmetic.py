@@ -225,6 +225,50 @@ def of_matmul(given: Given) -> Cost:
     return row + matrix + steps + dot_core(given, size, lanes)
 
 
+def of_recurrent(given: Given) -> Cost:
+    """`fixed_recurrent`: a linear layer of the last result, the way to it and back, and a `recurrent_cell`."""
+    units, lanes, gates = given[_COLUMNS], given[_OUT], 4 if given["LSTM"] else 3
+    ins, outs = given["HIDDEN_PARALLELISM_DIM_0"], given["GATES_PARALLELISM_DIM_0"]
+    part, hidden = given["DATA_IN_0_PRECISION_0"], given["HIDDEN_PRECISION_0"]
+    layer = {
+        **{name: each for name, each in given.items() if name.startswith(("WEIGHT", "HAS_BIAS", "BIAS"))},
+        **dict(zip(("DATA_IN_0_PRECISION_0", "DATA_IN_0_PRECISION_1"), _format_of(given, "HIDDEN"), strict=True)),
+        **dict(zip(("DATA_OUT_0_PRECISION_0", "DATA_OUT_0_PRECISION_1"), _format_of(given, "DATA_IN_0"), strict=True)),
+        **{"DATA_IN_0_TENSOR_SIZE_DIM_0": units, _IN: ins, _COLUMNS: gates * units, _OUT: outs},
+    }
+    to_units = storage.of_width_converter({"DATA_IN_0_PRECISION_0": part, _IN: outs, _OUT: gates * lanes})
+    back = storage.of_width_converter({"DATA_IN_0_PRECISION_0": hidden, _IN: lanes, _OUT: ins})
+    steps = counter_cost(units // ins) + 2 * counter_cost(given["DATA_OUT_0_TENSOR_SIZE_DIM_1"])
+    control = steps + 2 * counter_cost(units // lanes) + logic_cost(ins * hidden + 20)
+    return of_linear(layer) + to_units + back + control + lanes * _cell_cost(given, units // lanes)
+
+
+def _cell_cost(given: Given, words: int) -> Cost:
+    """One lane of `recurrent_cell`, and of the rounding on the way back: tables, products, roundings, the state."""
+    is_lstm, argument = bool(given["LSTM"]), given["ARGUMENT_WIDTH"]
+    (part, fraction), (unit, of_unit) = _format_of(given, "DATA_IN_0"), _format_of(given, "DATA_OUT_0")
+    state, of_state = _format_of(given, "CELL" if is_lstm else "DATA_OUT_0")
+    tables = storage.rom_cost(unit, 1 << argument, given.get("SIGMOID_FILE"))
+    tables += storage.rom_cost(unit, 1 << argument, given.get("TANH_FILE")) * (2 if is_lstm else 1)
+    found = tables + storage.memory_cost(state, words) + logic_cost(4 * part + state)
+    found += requantise_cost(unit, of_unit, *_format_of(given, "HIDDEN")) + sums_cost(part + 1)
+    found += requantise_cost(part + 1, fraction, argument, argument - 4)
+    if not is_lstm:
+        sums = sums_cost(part + unit + 1, unit + 1, 2 * unit + 2) + multiplications_cost(2)
+        tanh = requantise_cost(part + unit + 1, fraction + of_unit, argument, argument - 3)
+        return found + sums + tanh + requantise_cost(2 * unit + 2, 2 * of_unit, unit, of_unit)
+    most = max(of_unit, of_state)
+    total = max(unit + state + most - of_state, 2 * unit + most - of_unit) + 1
+    found += sums_cost(total) + multiplications_cost(3) + requantise_cost(total, of_unit + most, state, of_state)
+    found += requantise_cost(part + 1, fraction, argument, argument - 3)
+    found += requantise_cost(state, of_state, argument, argument - 3)
+    return found + requantise_cost(2 * unit, 2 * of_unit, unit, of_unit)
+
+
+def _format_of(given: Given, name: str) -> tuple[int, int]:
+    return given[f"{name}_PRECISION_0"], given[f"{name}_PRECISION_1"]
+
+
 # Components that move windows over images.
 
 

@@ -278,6 +278,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_multiply": arithmetic.of_multiply,
     "fixed_norm": arithmetic.of_norm,
     "fixed_mean": arithmetic.of_mean,
+    "fixed_recurrent": arithmetic.of_recurrent,
     "fixed_reduce": arithmetic.of_reduce,
     "fixed_softmax": arithmetic.of_softmax,
     "fixed_table": storage.of_fixed_table,

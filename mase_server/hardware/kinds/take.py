@@ -15,6 +15,7 @@ from mase_server.hardware.held import Barred, Floating, Held, Later, Moved, Unro
 from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind
 from mase_server.hardware.kinds.norm import LARGEST, largest_part
+from mase_server.hardware.kinds.recurrent import lower_result, path_of_result
 from mase_server.hardware.verilog import Tap
 from mase_server.ir.number_formats import operator_of
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 def _lower_take(lowering: Lowering, node: fx.Node, given: Mapping[str, Any]) -> Held:
     whole = node.args[0]
     assert isinstance(whole, fx.Node)
+    if (found := path_of_result(lowering, node)) is not None:
+        return lower_result(lowering, node, *found)
     if operator_of(whole, lowering.model) in LARGEST:
         return largest_part(lowering, node, whole)
     source = lowering.parts.get(whole) or node_of(given["data_in_0"])

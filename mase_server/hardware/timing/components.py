@@ -86,14 +86,18 @@ def _split_timing(given: Given, place: Place) -> Iterable[Process]:
 
 def _width_converter_timing(given: Given, place: Place) -> Iterable[Process]:
     before, after = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
+    return _convert_width(place.links[0], place.outs[0], before, after, place)
+
+
+def _convert_width(source: Link, out: Link, before: int, after: int, place: Place) -> Iterable[Process]:
+    """A stream of beats of so many elements as beats of others. They differ."""
     common = gcd(before, after)
-    source = place.links[0]
     if before > common:
-        between = place.link() if after > common else place.outs[0]
+        between = place.link() if after > common else out
         yield streams.narrow_beats(source, between, before // common)
         source = between
     if after > common:
-        yield streams.widen_beats(source, place.outs[0], after // common)
+        yield streams.widen_beats(source, out, after // common)
 
 
 def _constant_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -106,14 +110,38 @@ def _embedding_timing(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _linear_timing(given: Given, place: Place) -> Iterable[Process]:
-    lanes, bursts = given["DATA_IN_0_PARALLELISM_DIM_0"], place.link()
-    length = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // lanes
-    passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // given["DATA_OUT_0_PARALLELISM_DIM_0"]
+    sizes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_TENSOR_SIZE_DIM_0"]
+    lanes = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
+    return _linear_processes(place.links[0], place.outs[0], sizes, lanes, place)
+
+
+def _linear_processes(
+    source: Link, out: Link, sizes: tuple[int, int], lanes: tuple[int, int], place: Place
+) -> Iterable[Process]:
+    """`fixed_linear`. sizes, lanes: of a vector and of its results."""
+    length, passes, bursts = sizes[0] // lanes[0], sizes[1] // lanes[1], place.link()
     if passes > 1:
-        yield from products.repeat_vectors(place.links[0], bursts, length, passes)
+        yield from products.repeat_vectors(source, bursts, length, passes)
     else:
-        yield products.read_once(place.links[0], bursts, length)
-    yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
+        yield products.read_once(source, bursts, length)
+    yield products.dot_products(bursts, out, length, clog2(lanes[0]))
+
+
+def _recurrent_timing(given: Given, place: Place) -> Iterable[Process]:
+    """A linear layer of the last result, gates that take turns, and the way back."""
+    units, lanes, gates = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], given[_OUT], 4 if given["LSTM"] else 3
+    ins, outs = given["HIDDEN_PARALLELISM_DIM_0"], given["GATES_PARALLELISM_DIM_0"]
+    vector, some, both, turns, results, back = (place.link() for _ in range(6))
+    kept = some if outs == gates * lanes else place.link()
+    hidden = back if ins == lanes else place.link()
+    yield products.feed_back(back, vector, units // ins)
+    yield from _linear_processes(vector, some, (units, gates * units), (ins, outs), place)
+    yield from () if kept is some else _convert_width(some, kept, outs, gates * lanes, place)
+    yield streams.join_beats((place.links[0], kept), both)
+    yield streams.delay_beats(both, turns, gates - 1)
+    yield from streams.pipeline_processes(turns, results, 12 if given["LSTM"] else 9)
+    yield streams.fork_beats(results, (hidden, place.outs[0]))
+    yield from () if hidden is back else _convert_width(hidden, back, lanes, ins, place)
 
 
 def _shared_timing(
@@ -376,6 +404,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_multiply": _elementwise_timing,
     "fixed_norm": _norm_timing,
     "fixed_mean": _pipeline_timing(3),
+    "fixed_recurrent": _recurrent_timing,
     "fixed_reduce": _reduce_timing,
     "fixed_softmax": _softmax_timing,
     "fixed_table": _pipeline_timing(1),

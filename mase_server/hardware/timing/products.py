@@ -109,6 +109,19 @@ def dot_products_of_beats(link: Link, out: Link, length: int, levels: int) -> Pr
             out.offered.add(cycle + 7 + levels)
 
 
+def feed_back(link: Link, out: Link, beats: int) -> Process:
+    """A vector of `beats` beats of zeros, then a stream; nothing is stored."""
+    for _ in range(beats):
+        out.offered.add(0)
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        out.offered.add(link.there(index))
+        while len(out.taken) <= index + beats:
+            yield out.taken
+        link.take(out.taken[-1])
+
+
 # Multipliers that several layers use in turn: `shared_linear` and `fixed_engine`.
 
 

@@ -132,6 +132,17 @@ def join_beats(links: Sequence[Link], both: Link) -> Process:
             link.take(both.taken[index])
 
 
+def delay_beats(link: Link, out: Link, cycles: int) -> Process:
+    """Each beat is taken once it has been on offer for some cycles, and moves on in the cycle in which it is."""
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        out.offered.add(link.there(index) + cycles)
+        while len(out.taken) <= index:
+            yield out.taken
+        link.take(out.taken[index])
+
+
 def concat_beats(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
     """`beats` beats of one stream, then of the next, in turns; nothing is stored."""
     moved = 0

@@ -4,7 +4,7 @@ hardware."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from mase_server.hardware.folding import fold_design
 from mase_server.hardware.functional import decode, encode
 from mase_server.hardware.held import Whole
 from mase_server.hardware.kinds import KINDS
+from mase_server.hardware.kinds.recurrent import path_of_result
 from mase_server.hardware.lowering import Lowering, lower_graph
 from mase_server.hardware.twin import Maker
 from mase_server.ir.graph import MaseGraph
@@ -37,6 +38,8 @@ _EXACT = {torch.float64: 54, torch.float32: 25, torch.float16: 12, torch.bfloat1
 
 #: Kinds that compute nothing.
 _MOVING = frozenset({"move", "take", "gather", "concat", "pad", "swap"})
+
+_ELSEWHERE = "its samples are not in the first dimension, where the integer function has them"
 
 #: Kinds that compute each row, or each number, by itself.
 _BY_ROWS = frozenset({"linear", "norm", "softmax", "table"})
@@ -84,17 +87,30 @@ class _Replacing:
 
     def run(self) -> dict[str, str]:
         """Replace all nodes that compute differently; return the kinds by node."""
-        found = {}
+        found = dict(self._replace_layers())
         for name, operations in self._by_node().items():
             node, operation = self.nodes.get(name), operations[-1]
-            if node is None or self._is_exact(node, operations):
+            if node is None or node in self.lowering.layers or self._is_exact(node, operations):
                 continue
             if not self._is_placed(node, operation):
-                self.left[node.name] = "its samples are not in the first dimension, where the integer function has them"
+                self.left[node.name] = _ELSEWHERE
             else:
                 self._replace(node, operation)
                 found[node.name] = operation.kind
         return found
+
+    def _replace_layers(self) -> Iterator[tuple[str, str]]:
+        """Replace the results of recurrent layers, which are picked from tuples; yield the layers' nodes and kinds."""
+        for node, held in list(self.lowering.held.items()):
+            found = path_of_result(self.lowering, node)
+            operation = self.design.operations.get(held.operation) if isinstance(held, Whole) else None
+            if found is None or operation is None:
+                continue
+            if self.lowering.parts[found[0]] in self.lowering.layouts:
+                self.left[found[0].name] = _ELSEWHERE
+            else:
+                self._replace(node, operation, self.lowering.layout(node).dim)
+                yield found[0].name, "recurrent"
 
     def _by_node(self) -> dict[str, list[Operation]]:
         """The operations of each node, in their order: the last one gives its value."""
@@ -116,11 +132,14 @@ class _Replacing:
             return True
         return not any(each in self.lowering.layouts for each in (node, *node.all_input_nodes))
 
-    def _replace(self, node: fx.Node, operation: Operation) -> None:
-        """The node becomes the value of the integers; nodes that only it read are removed."""
+    def _replace(self, node: fx.Node, operation: Operation, batch: int = 0) -> None:
+        """The node becomes the value of the integers; nodes that only it read are removed. batch: the dimension of its
+        samples, if the integers have them elsewhere."""
         before = node.all_input_nodes
         with self.graph.inserting_before(node):
             integers = self._integers(node, operation)
+            if batch:
+                integers = self.graph.call_function(torch.movedim, (integers, 0, batch))
         dtype = _type_of(self.lowering, node)
         node.op, node.target, node.kwargs = "call_function", decode, {}
         node.args = (integers, str(operation.out.format), dtype)
@@ -145,13 +164,14 @@ class _Replacing:
             return self._encoded(node, source.inputs[0], maker)
         if source.kind == "constant":
             return KINDS[source.kind].node(maker, source)
-        same = [each for each, held in self.lowering.held.items() if held == Whole(name)]
+        place = self.order[node]
+        same = [each for each, held in self.lowering.held.items() if held == Whole(name) and self.order[each] < place]
         if not same and source.kind == "input":
             return self.graph.call_function(encode, (self.nodes[source.nodes[0]], str(source.out.format)))
         if not same:
             return self._inner(node, source, maker)
         before = [each for each in node.all_input_nodes if each in same] or same
-        value = max((each for each in before if self.order[each] < self.order[node]), key=self.order.__getitem__)
+        value = max(before, key=self.order.__getitem__)
         return self.graph.call_function(encode, (value, str(source.out.format)))
 
     def _inner(self, node: fx.Node, operation: Operation, maker: Maker) -> fx.Node:
