@@ -59,6 +59,8 @@ CASES: Mapping[str, Network] = {
     "small_resnet": Network(NETWORKS / "small_resnet.py", 100, (60, 300)),
     "resnet8": Network(NETWORKS / "resnet8.py", 20, (200, 800)),
     "encoder_block": Network(NETWORKS / "encoder_block.py", 20, (64, 1, 4, None, 256)),
+    "keyword_gru": Network(NETWORKS / "keyword_gru.py", 100, (64, None, 8, 256)),
+    "forecast_lstm": Network(NETWORKS / "forecast_lstm.py", 100, (64, None, 400)),
     "vit_tiny": Network(NETWORKS / "vit_tiny.py", 20, (256,)),
     "gpt": Network(EXAMPLES / "gpt.py", 3, (256,), is_large=True),
     "llama": Network(EXAMPLES / "llama.py", 3, (256,), is_large=True),
