@@ -210,13 +210,13 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         while frame is not None and not self._is_own(frame.f_code.co_filename):
             # What is above is whoever asked for the recording.
             frame = None if frame.f_code is Run.record.__code__ else frame.f_back
+        module = self._inside[-1] if self._inside else ""
         if frame is not None:
-            module = self._inside[-1] if self._inside else ""
             self._last = _Place(frame.f_code.co_filename, frame.f_lineno, module)
         elif node is not None:
             self._last = self._of_nodes.get(node._sequence_nr(), self._last)
-        elif self.phase != "forward":
-            self._last = _NOWHERE
+        else:
+            self._last = _Place(module=module)
         if node is None and torch.is_grad_enabled():
             self._of_nodes.setdefault(_next_sequence_number() - 1, self._last)
         return self._last
