@@ -783,3 +783,17 @@ class Net(nn.Module):
 def test_code_that_expects_a_name_of_numpy_to_be_missing_gets_the_error(tmp_path):
     payload = traced(tmp_path, {"net.py": HEAD + PREPARED_FOR_NUMPY})
     assert (bound(payload)["h"][1:], told(payload)) == ([5], [])
+
+
+@pytest.mark.parametrize("statement", ["from ._bin import lib", "from . import _bin"])
+def test_a_compiled_module_that_cannot_be_loaded_is_told_and_hides_nothing(tmp_path, statement):
+    code = "import torch\nfrom torch import nn\nimport ext\n\n\nclass Net(nn.Module):\n"
+    code += "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 4)\n\n"
+    code += "    def forward(self, x):\n        return self.fc(x)\n"
+    (tmp_path / "workspace" / "ext").mkdir(parents=True)
+    (tmp_path / "workspace" / "ext" / "_bin.so").write_bytes(b"of another system")
+    payload = traced(tmp_path, {"ext/__init__.py": f"{statement}\n", "net.py": code})
+    assert [each["name"] for each in payload["models"]] == ["Net"]
+    [problem] = payload["problems"]
+    assert (problem["severity"], problem["code"], problem["line"]) == ("warning", "missing-package", 3)
+    assert "_bin.so" in problem["message"]

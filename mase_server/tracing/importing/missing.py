@@ -20,10 +20,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 from unittest.mock import patch
 
 from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames
@@ -217,7 +217,7 @@ class MissingImports:
     def _make_placeholder(
         self, error: Exception, name: str, fromlist: Sequence[str] | None, frame: FrameType, relative: bool
     ) -> Any:
-        missing = (error.name if isinstance(error, ImportError) and _is_absence(error, name) else None) or name
+        missing = (error.name if isinstance(error, ModuleNotFoundError) and _is_absence(error, name) else None) or name
         # A relative import that leads above the workspace names a folder there, which is no package's name.
         absent = self._record_missing(missing, error, frame, relative or self._is_own(name))
         if fromlist:
@@ -234,6 +234,7 @@ class MissingImports:
     def _record_missing(self, missing: str, error: Exception, frame: FrameType, own: bool) -> Absent:
         places = (each for each in iterate_frames(frame) if self._owns(each.f_code.co_filename))
         at = tuple(resolve_mark((each.f_code, each.f_lasti)) for each in places)
+        own = own and not _is_misbuilt(error)  # it is there
         reason = (
             f"there is no {missing} in this workspace" if own else f"{missing} cannot be imported in {sys.executable}"
         )
@@ -321,8 +322,15 @@ def _resolve_module_name(name: str, namespace: Mapping[str, Any] | None, level: 
 
 
 def _is_absence(error: Exception, name: str) -> bool:
-    """Is the module itself, or a package around it, missing?"""
-    return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+    """Is the module itself, or a package around it, missing, or built for something else?"""
+    if isinstance(error, ModuleNotFoundError):
+        return f"{name}.".startswith(f"{error.name}.")
+    return _is_misbuilt(error) and name.rpartition(".")[2] in (error.name, Path(f"{error.path}").parent.name)
+
+
+def _is_misbuilt(error: Exception) -> TypeGuard[ImportError]:
+    """Can a compiled module not be loaded, since it was built for another Python, PyTorch or system?"""
+    return type(error) is ImportError and f"{error.path}".endswith((*EXTENSION_SUFFIXES, ".so", ".pyd"))
 
 
 # Finding the workspace's folder of a module that the user's own `sys.path` contains, and ours does not.
