@@ -80,6 +80,11 @@ SWITCH = torch._C._set_grad_enabled
 GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
 
+def gives_data(func: Callable[..., Any]) -> bool:
+    """Is this the call behind `tensor.data = other`?"""
+    return type(func) is GETTER and (func.__name__, func.__self__.__name__) == ("__set__", "data")  # type: ignore[attr-defined]
+
+
 def iterate_leaf_tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in nested lists, tuples, dicts and slices of arguments."""
     if isinstance(value, torch.Tensor):

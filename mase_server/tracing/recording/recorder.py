@@ -35,6 +35,7 @@ from mase_server.tracing.recording.calling import (
     ModuleCalls,
     Vmapped,
     autocast_key,
+    gives_data,
     module_calls_routed,
     read_version_counter,
     state_of,
@@ -287,7 +288,7 @@ class Recorder(MetaMode):
 
     def _record_getter(self, func: Callable[..., Any], args: tuple[Any, ...], out: Any) -> Any:
         name = func.__self__.__name__  # type: ignore[attr-defined]
-        if func.__name__ == "__set__" and name == "data":
+        if gives_data(func):
             self._record_given_data(*args)
         if not isinstance(out, torch.Tensor) or name in _UNRECORDEDGETTERS:
             return out

@@ -33,13 +33,11 @@ from mase_server.tracing.recording.calling import (
 )
 from mase_server.tracing.recording.calls import Run
 from mase_server.tracing.recording.recorder import Recorder
-from mase_server.tracing.recording.shadow import Shadows, ValueDependentError
+from mase_server.tracing.recording.shadow import MOST_PARAMETERS, Shadows, ValueDependentError
 from mase_server.tracing.recording.state import put_in_mode
 
 #: Models with more parameters run for real only if nothing else can work.
 CHEAP_PARAMETERS = 20_000_000
-#: Models with more parameters never run for real.
-MOST_PARAMETERS = 400_000_000
 #: Estimated seconds of work after which a real run is aborted: few parameters may still mean much work, as in three
 #: dimensions, and a search and the recording after it make one each.
 MOST_REAL_SECONDS = 5.0

@@ -39,6 +39,7 @@ from mase_server.tracing.recording.calling import (
     Values,
     autocast_key,
     find_filled,
+    gives_data,
     is_symbolic,
     is_whole,
     iterate_leaf_tensors,
@@ -108,8 +109,8 @@ _NUMBERS = frozenset({int, float, bool, type(None), TracedInt})
 #: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
 SHADOW_LIMIT = 1 << 14
 LARGE_SHADOW_LIMIT = 1 << 20
-#: Elements that constructors may make with values.
-_MOST_BUILT = 400_000_000
+#: Parameters of a model above which it is neither made nor run with values.
+MOST_PARAMETERS = 400_000_000
 
 
 class Shadows:
@@ -117,7 +118,7 @@ class Shadows:
 
     Every tensor that was ever given a value stays alive, so that ids are unique.
 
-    builds: constructors of modules run with real tensors, up to `_MOST_BUILT` elements.
+    builds: constructors of modules run with real tensors, up to `MOST_PARAMETERS` elements.
     """
 
     def __init__(self, limit: int = SHADOW_LIMIT, *, builds: bool = False) -> None:
@@ -225,7 +226,7 @@ def _count_stored_elements(real: torch.Tensor) -> int:
         return min(count, real.untyped_storage().nbytes() // max(1, real.element_size()))
 
 
-__all__ = ["LARGE_SHADOW_LIMIT", "SHADOW_LIMIT", "MetaMode", "Shadows", "ValueDependentError"]
+__all__ = ["LARGE_SHADOW_LIMIT", "MOST_PARAMETERS", "SHADOW_LIMIT", "MetaMode", "Shadows", "ValueDependentError"]
 
 
 class ValueDependentError(RuntimeError):
@@ -301,7 +302,7 @@ class MetaMode(TorchFunctionMode):
         """Compute one torch call; afterwards `mutated` says whether it changed its first argument in place."""
         self.mutated = False
         self.shadows.steps += 1
-        if self.shadows.builds and self.shadows.built < _MOST_BUILT and is_in_constructor():
+        if self.shadows.builds and self.shadows.built < MOST_PARAMETERS and is_in_constructor():
             return self._run_really(func, args, kwargs)
         if type(func) is GETTER:
             return self._get_attribute(func, args, kwargs)
@@ -341,11 +342,16 @@ class MetaMode(TorchFunctionMode):
         meta_args, meta_kwargs, _ = self._to_meta(func, args, kwargs)
         func(*meta_args, **meta_kwargs)
         for target, value in zip(iterate_leaf_tensors(meta_kwargs["out"]), iterate_leaf_tensors(made), strict=True):
-            self.shadows.taint(target)
-            if (real := self.shadows.get(value)) is not None:
-                self.shadows.put(target, real.to(target.dtype))
+            real = self.shadows.get(value)
+            self._replace_value(target, None if real is None else real.to(target.dtype))
         self.mutated = True
         return kwargs["out"]
+
+    def _replace_value(self, tensor: torch.Tensor, real: torch.Tensor | None) -> None:
+        """Forget the value of a tensor that has another one now: `real`, or None if that is unknown."""
+        self.shadows.taint(tensor)
+        if real is not None:
+            self.shadows.put(tensor, real)
 
     def _copy_tensor(self, tensor: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
         out: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]
@@ -363,13 +369,12 @@ class MetaMode(TorchFunctionMode):
             # `weight.data *= 0` on a weight that `torch.Tensor(64)` made: a weight keeps no value in any case.
             self.shadows.part_from_twin(args[0])
             args = (args[0], make_empty_like(args[1], args[0].device.type))
-        given = func.__name__ == "__set__" and name == "data"
-        real = self.shadows.get(args[1]) if given else None
+        if gives_data(func):
+            real = self.shadows.get(args[1])
+            func(*args, **kwargs)
+            self._replace_value(args[0], real)
+            return None
         out = func(*args, **kwargs)
-        if given:
-            self.shadows.taint(args[0])
-            if real is not None:
-                self.shadows.put(args[0], real)
         if isinstance(out, torch.Tensor) and out is not args[0]:
             real = self.shadows.get(args[0])
             if real is not None and self.shadows.get(out) is None:

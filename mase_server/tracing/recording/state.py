@@ -160,7 +160,6 @@ class _Kept:
 
     module: nn.Module
     kind: type[nn.Module]
-    attributes: Attributes
     before: Attributes
     containers: list[tuple[Any, Any]]
 
@@ -170,12 +169,12 @@ class _Kept:
         containers = [
             (value, value.copy() if value else ()) for value in attributes.values() if type(value) in _CONTAINERS
         ]
-        return cls(module, type(module), attributes, dict(attributes), containers)
+        return cls(module, type(module), dict(attributes), containers)
 
     def restore(self) -> None:
         if type(self.module) is not self.kind:
             return  # a lazy layer has its sizes now, once and for all
-        now, before = self.attributes, self.before
+        now, before = vars(self.module), self.before
         if len(now) != len(before) or any(map(is_not, now, before)) or any(map(is_not, now.values(), before.values())):
             now.clear()
             now.update(before)
