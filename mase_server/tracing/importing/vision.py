@@ -262,6 +262,11 @@ class FrozenBatchNorm2d(nn.Module):
         return x * scale + (numbers["bias"] - numbers["running_mean"] * scale)
 
 
+def _draw_kept(x: torch.Tensor, rows: int, share: float) -> torch.Tensor:
+    """A 1 for each row that is kept, and a 0 for each other one."""
+    return x.new_empty((rows,) + (1,) * (x.dim() - 1)).bernoulli_(share)
+
+
 class StochasticDepth(nn.Module):
     """Drops a residual branch while training: of each row, or of the whole batch."""
 
@@ -275,8 +280,7 @@ class StochasticDepth(nn.Module):
         """Multiply by 0, or by 1 over the share that is kept."""
         if not self.training or not self.p:
             return input
-        rows = input.shape[0] if self.mode == "row" else 1
-        kept = input.new_empty((rows,) + (1,) * (input.dim() - 1)).bernoulli_(1 - self.p)
+        kept = _draw_kept(input, input.shape[0] if self.mode == "row" else 1, 1 - self.p)
         return input * (kept / (1 - self.p) if self.p < 1 else kept)
 
 
@@ -319,7 +323,7 @@ class DropPath(nn.Module):
         if not self.drop_prob or not self.training:
             return x
         kept = 1 - self.drop_prob
-        mask = x.new_empty((x.shape[0],) + (1,) * (x.dim() - 1)).bernoulli_(kept)
+        mask = _draw_kept(x, x.shape[0], kept)
         return x * (mask.div_(kept) if kept > 0 and self.scale_by_keep else mask)
 
 
@@ -469,7 +473,7 @@ class Block(nn.Module):
         return result
 
 
-# What the packages have by which name.
+# The names under which the packages have them.
 
 _RESNETS = {
     "resnet18": (BasicBlock, (2, 2, 2, 2), {}),
