@@ -136,7 +136,7 @@ class Freshness:
         return bool(self.note(self.look_again(self._find_concerned(path))))
 
     def look_again(self, dependencies: Iterable[Dependency] | None = None) -> list[tuple[Dependency, Seen]]:
-        """What is there now, of the dependencies (None: of all) that have changed. It may run in a thread."""
+        """The dependencies (None: of all) that have changed, each with what is there now. It may run in a thread."""
         every = [*(self._environment | self._known).values()] if dependencies is None else dependencies
         looked = ((one, self._look(one.kind, one.path, one.seen)) for one in every)
         return [(one, now) for one, now in looked if now != one.seen]

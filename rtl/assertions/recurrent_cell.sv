@@ -1,4 +1,4 @@
-/// What holds at all ends of the component in every cycle.
+/// All ends of the component keep the rules of a stream in every cycle.
 bind recurrent_cell stream_checker #(.DATA_WIDTH(InWidth)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind recurrent_cell stream_checker #(.DATA_WIDTH(InWidth)) check_in_1 (

@@ -541,7 +541,7 @@ def run_until_steady(found: Running, is_large: bool = False) -> tuple[float, int
         if len(ends) < len(found.samples):
             return None
         apart, latency = [after - before for before, after in pairwise(ends)], ends[0] - found.begins
-        # What is full because of a sample delays those that enter once it is under way: as many as fly at a time.
+        # A buffer that one sample fills delays those that enter once it is under way: as many as fly at a time.
         flying = max(3, latency // max(1, min(apart)))
         steady = len(apart) >= flying and len(set(apart[-flying:])) == 1
         if steady or len(ends) >= max(_MOST_SAMPLES, 4 * flying):

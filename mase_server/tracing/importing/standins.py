@@ -641,7 +641,7 @@ def merge_configurations(*configs: Any) -> Any:
 
 
 def get_object(path: str) -> Any:
-    """What a dotted path names: a module, or something inside one."""
+    """The module, or the object inside one, that a dotted path names."""
     module, _, inner = path.rpartition(".")
     if not module:
         return importlib.import_module(path)

@@ -158,9 +158,9 @@ _BROADCAST = {
 
 def _list_parameter_choices(model: nn.Module) -> list[Choice]:
     """Candidates that a parameter of the model's own is broadcast to, such as a scale of [1, C, 1]."""
-    own = model.named_parameters(recurse=False)
-    for name, held in ((name, held) for name, held in own if not nn.parameter.is_lazy(held)):
-        dims = _BROADCAST.get(tuple(int(size > 1) for size in held.shape))
+    for name, held in model.named_parameters(recurse=False):
+        shape = () if nn.parameter.is_lazy(held) else held.shape
+        dims = _BROADCAST.get(tuple(int(size > 1) for size in shape))
         if dims is not None:
             spec = TensorSpec("f32", tuple(max(held.shape) if dim == "C" else dim for dim in dims))
             return [Choice(spec, f"{_describe_shape(spec)}, as its parameter {name} has so many channels")]
