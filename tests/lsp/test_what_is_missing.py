@@ -143,6 +143,8 @@ async def test_an_error_of_a_file_that_is_not_open_is_told_at_its_import_and_now
     told = [params.uri for method, params in editor.unread if method == lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS]
     assert helper.as_uri() not in told, "a file that was never opened"
     editor.open(helper, broken)
+    if pull:  # the client is told to pull again at the end of this trace
+        assert (await ended(editor, helper)).state == "failed"
     [problem] = await problems(helper)
     assert problem.range.start.line == 2
     await editor.stop()
