@@ -150,6 +150,11 @@ def _get_least() -> float:
     return float(os.environ.get("MASE_LINES") or 0)
 
 
+def has_enough_lines() -> bool:
+    """Whether as many lines ran as are wanted, once all processes have told theirs."""
+    return _percent(_list_files()) >= _get_least()
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand over what ran in this process; where all is together, fail if it is too little."""
     found: dict[str, list[int]] = {}
@@ -159,7 +164,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput["lines"] = found
         return
     _add_lines(found)
-    if _percent(_list_files()) < _get_least() and session.exitstatus == pytest.ExitCode.OK:
+    if not has_enough_lines() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
