@@ -76,8 +76,10 @@ class Dask:
 def _start_local_cluster(distributed: Any, jobs: int) -> Any:
     isolate_libraries()
     return distributed.LocalCluster(
-        n_workers=jobs, threads_per_worker=1, dashboard_address=None, asynchronous=True, silence_logs="CRITICAL"
-    )
+        n_workers=jobs, threads_per_worker=1, dashboard_address=None, asynchronous=True, silence_logs="CRITICAL",
+        # Without a dashboard, Dask still serves on port 8787 of every interface, and warns where it is taken.
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+    )  # fmt: skip
 
 
 async def _await_result(future: Any) -> Result:

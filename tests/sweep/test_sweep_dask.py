@@ -1,10 +1,12 @@
 """The same command on a cluster of Dask, made here for the tests."""
 
+import contextlib
 import itertools
 import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 
@@ -47,7 +49,11 @@ WORDS = ("net.py", "--pipeline", "quantize default='fixed({w},4)'", "--vary", "w
 
 def test_a_cluster_gives_what_this_machine_gives(sweeping):
     here = sweeping(*WORDS, "--format", "json", "--results", "here.sqlite")
-    there = sweeping(*WORDS, "--format", "json", "--on", "dask", "--jobs", 2)
+    with socket.socket() as taken:  # as by another sweep
+        with contextlib.suppress(OSError):
+            taken.bind(("", 8787))
+            taken.listen()
+        there = sweeping(*WORDS, "--format", "json", "--on", "dask", "--jobs", 2)
     assert (here.returncode, there.returncode, there.stderr) == (0, 0, ""), there.stdout
     mine, theirs = points_of(here.stdout), points_of(there.stdout)
     assert len(mine) == 2
