@@ -1,4 +1,4 @@
-"""Objects that do something when they are looked at: properties that raise, modules that import themselves."""
+"""Objects that do something when they are looked at or compared, and functions of PyTorch that a file replaces."""
 
 from __future__ import annotations
 
@@ -45,9 +45,75 @@ class Net(nn.Module):
         return self.fc(x)
 """
 
+EQUALITY = """
+class Config:
+    def __init__(self, width=8):
+        self.width = width
 
-@pytest.mark.parametrize("text", [PROPERTY, LAZY], ids=["a property that raises", "a module that imports itself"])
+    def __eq__(self, other):
+        return self.__dict__ == other.__dict__
+
+
+class Net(nn.Module):
+    def __init__(self, config: Config, groups):
+        super().__init__()
+        if groups != 0:
+            raise ValueError("groups are not supported")
+        self.fc = nn.Linear(config.width, 4)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+
+REPLACED = """
+import functools
+
+import torch.nn.functional as F
+
+
+class Counter:
+    def __init__(self, inner):
+        self.inner, self.count = inner, 0
+
+    def __call__(self, *args, **kwargs):
+        self.count += 1
+        return self.inner(*args, **kwargs)
+
+
+def watched(inner):
+    @functools.wraps(inner)
+    def watch(*args, **kwargs):
+        return inner(*args, **kwargs)
+    return watch
+
+
+F.relu = Counter(F.relu)
+F.softmax = watched(F.softmax)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return F.softmax(F.relu(self.fc(x)), dim=-1)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [PROPERTY, LAZY, EQUALITY],
+    ids=["a property that raises", "a module that imports itself", "a comparison that raises"],
+)
 def test_nothing_of_a_file_is_lost_because_it_was_looked_at(tmp_path, text):
     job = Job(tmp_path, text)
     (model,) = job.payload["models"]
     assert (model["name"], job.payload["problems"]) == ("Net", [])
+
+
+def test_a_function_of_pytorch_that_a_file_replaced_is_shown_under_its_own_name(tmp_path):
+    job = Job(tmp_path, REPLACED)
+    (model,) = job.payload["models"]
+    assert (model["name"], job.payload["problems"]) == ("Net", [])
+    assert job.payload["nodes"]["name"] == ["x", "fc", "relu", "softmax", "output"]

@@ -373,8 +373,8 @@ def _propose_equal(clue: Clue, match: re.Match[str]) -> Changes:
 
 def _made_equal(clue: Clue, one: Any, other: Any) -> Changes:
     if _is_whole(one) and type(other) is int and other == 0:
-        names = [name for name, value in clue.arguments.items() if value == one] or clue.culprits[:MAX_CULPRITS]
-        yield from ({name: 0} for name in names)
+        alike = [name for name, value in clue.arguments.items() if _is_whole(value) and value == one]
+        yield from ({name: 0} for name in alike or clue.culprits[:MAX_CULPRITS])
     if not (_is_whole(one) and _is_whole(other)) or one == other:
         return
     for name in clue.culprits[:MAX_CULPRITS]:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -78,6 +79,26 @@ DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
 SWITCH = torch._C._set_grad_enabled
 #: The type of the callables behind attributes such as `Tensor.shape`.
 GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
+
+
+#: The functions of PyTorch that are written in Python, by module and name, before a file can have replaced any.
+_FUNCTIONS = {module: dict(vars(module)) for module in (torch.nn.functional, torch.functional)}
+
+
+def find_replaced(func: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's function in whose place a file has put `func`, as counters of operations do; else `func` itself.
+
+    The function of PyTorch has the name that rules, costs and graphs know it by. It hands over what its module holds
+    under its own name, so a replacement that calls it comes here in its place.
+    """
+    if hasattr(func, "__name__") and not isinstance(func, FunctionType):
+        return func
+    for module, functions in _FUNCTIONS.items():
+        for name, now in vars(module).items():
+            if now is func:
+                original: Callable[..., Any] = functions.get(name, func)
+                return original
+    return func
 
 
 def gives_data(func: Callable[..., Any]) -> bool:

@@ -35,6 +35,7 @@ from mase_server.tracing.recording.calling import (
     ModuleCalls,
     Vmapped,
     autocast_key,
+    find_replaced,
     gives_data,
     module_calls_routed,
     read_version_counter,
@@ -221,6 +222,7 @@ class Recorder(MetaMode):
         kwargs: Kwargs | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        func = find_replaced(func)
         if self._held is not None:
             self._held.look((args, kwargs))
         muted, self.sizes.muted = self.sizes.muted, True
