@@ -709,6 +709,48 @@ def test_inductors_code_is_told_where_strides_change_and_buffers_are_written(tmp
     assert (kernel["reads_bytes"], kernel["writes_bytes"]) == (x + seen, x + seen)
 
 
+#: Inductor writes Triton for the processor; without a GPU no driver of Triton can tell its name.
+TRITON = """
+import torch._inductor.config
+import torch.utils._triton
+
+torch._inductor.config.cpu_backend = "triton"
+torch.utils._triton.triton_hash_with_backend = lambda: "none"
+"""
+
+
+@pytest.mark.slow
+def test_tritons_code_is_what_pytorch_logs_and_its_kernels_belong_to_lines(tmp_path, built):
+    file = tmp_path / "kinds.py"
+    file.write_text(TRITON + KINDS)
+    found = compiled(file, "--view", "inductor")
+    folder = re.compile(r"(?m)^(# kernel path: ).*/torchinductor_\w+/|^(# kernel path: )" + re.escape(f"{built}/"))
+    told = {name: folder.sub("# kernel path: ", one["text"]) for name, one in found.items()}
+    assert told == {name: folder.sub("# kernel path: ", text) for name, [text] in logged_code(file, built).items()}
+    source = file.read_text().split("\n")
+    assert len(found) == 16
+    for title in found:
+        text, kernels = found[title]["text"].split("\n"), found[title]["kernels"]
+        assert title == "Attends" or any(kernel["name"].startswith("triton_") for kernel in kernels), title
+        for kernel in kernels:
+            assert kernel["lines"], (title, kernel)
+            start = source.index(f"class {title}(nn.Module):")
+            assert all(start < line < start + 13 for _, line in kernel["lines"]), (title, kernel)
+            own = {number for number, _, line in found[title]["lines"] if [str(file), line] in kernel["lines"]}
+            name = re.escape(kernel["name"])
+            calls = [number for number, line in enumerate(text, 1) if re.search(rf"\b{name}(\.run)?\(", line)]
+            used = [number for number in calls if not text[number - 1].startswith("def ")]
+            assert len(used) == kernel["calls"], (title, kernel)
+            assert {*used} <= own, (title, kernel)
+            if kernel["name"].startswith("triton_"):
+                stored = text.index(f"def {kernel['name']}(" + text[calls[0] - 1].partition("(")[2]) + 1
+                assert stored in own, (title, kernel)
+    x = 2 * 8 * 16 * 4
+    [pointwise], [norm] = found["Pointwise"]["kernels"], found["Norm"]["kernels"]
+    assert (pointwise["reads_bytes"], pointwise["writes_bytes"]) == (x, x)
+    assert (norm["reads_bytes"], norm["writes_bytes"]) == (x + 2 * 16 * 4, x)
+
+
 #: Bodies of a forward with a break each, at the line with "#"; and whether a fix removes it.
 BREAKS = [
     ("print('here')  #", True),

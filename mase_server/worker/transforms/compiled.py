@@ -423,9 +423,9 @@ def _show_inductor(scene: Scene) -> Compiled:
     from torch._inductor.compile_fx import compile_fx
 
     codes: list[Code] = []
-    cached = {name: False for name in ("fx_graph_cache", "autotune_local_cache") if hasattr(config, name)}
     with (
-        config.patch({**cached, "compile_threads": 1}),
+        # Triton's code tells of its other settings, such as that of its cache for tuning.
+        config.patch({"fx_graph_cache": False, "compile_threads": 1}),
         torch._functorch.config.patch(enable_autograd_cache=False),
         # It would build programs to see which of the processor's instructions the compiler knows.
         patch("torch._inductor.cpu_vec_isa.VecISA.check_build", lambda isa, code: True),
@@ -479,20 +479,24 @@ def _take_code(
 def _note_launches(workspace: str) -> Iterator[None]:
     """Have Inductor's wrapper note at each call of a kernel what it computes, where it notes lines for its profiles."""
     from torch._inductor.codegen.cpp import CppScheduling
+    from torch._inductor.codegen.triton import TritonScheduling
     from torch._inductor.codegen.wrapper import PythonWrapperCodegen
     from torch._inductor.scheduler import Scheduler
     from torch._inductor.virtualized import V
 
-    define: Any = CppScheduling.define_kernel
     call_library = Scheduler.codegen_extern_call
     call: Any = PythonWrapperCodegen.generate_kernel_call
     defined: dict[str, Any] = {}
     launches: dict[str, Launch] = {}
 
-    def define_kernel(scheduling: Any, code: str, nodes: Any, *args: Any, **kwargs: Any) -> Any:
-        name = define(scheduling, code, nodes, *args, **kwargs)
-        defined[name] = list(nodes)
-        return name
+    def note_nodes(define: Any) -> Any:
+        def define_kernel(scheduling: Any, code: str, nodes: Any, *args: Any, **kwargs: Any) -> Any:
+            name = define(scheduling, code, nodes, *args, **kwargs)
+            # A schedule of Triton has marks between its nodes, where loops begin and end.
+            defined[name] = [node for node in nodes if hasattr(node, "get_nodes")]
+            return name
+
+        return define_kernel
 
     def call_kernel(wrapper: Any, name: str, *args: Any, **kwargs: Any) -> None:
         wrapper.enter_context(_describe_launch(name, defined.get(name, ()), workspace))
@@ -512,7 +516,8 @@ def _note_launches(workspace: str) -> Iterator[None]:
         call_library(scheduler, node)
 
     with (
-        patch.object(CppScheduling, "define_kernel", define_kernel),
+        patch.object(CppScheduling, "define_kernel", note_nodes(CppScheduling.define_kernel)),
+        patch.object(TritonScheduling, "define_kernel", note_nodes(TritonScheduling.define_kernel)),
         patch.object(PythonWrapperCodegen, "generate_kernel_call", call_kernel),
         patch.object(Scheduler, "codegen_extern_call", call_extern),
     ):
@@ -608,12 +613,13 @@ def _find_definition(text: Sequence[str], name: str) -> range:
     start = next((number for number, line in enumerate(text, 1) if line.startswith(f"{name} = ")), None)
     if start is None:
         return range(0)
-    return range(start, next(number for number, line in enumerate(text[start:], start + 1) if line == "''')") + 1)
+    end = next(number for number, line in enumerate(text[start:], start + 1) if line.startswith("'''"))
+    return range(start, end + 1)
 
 
 def _find_call(text: Sequence[str], name: str, start: int, end: int) -> range:
     """From the line that prepares it to the line that calls it."""
-    calls = [number for number in range(start, end) if f"{name}(" in text[number - 1]]
+    calls = [number for number in range(start, end) if re.search(rf"{re.escape(name)}(\.run)?\(", text[number - 1])]
     return range(start, (calls[0] if calls else start) + 1)
 
 
