@@ -83,6 +83,7 @@ GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
 #: The functions of PyTorch that are written in Python, by module and name, before a file can have replaced any.
 _FUNCTIONS = {module: dict(vars(module)) for module in (torch.nn.functional, torch.functional)}
+_OWN = frozenset(id(value) for functions in _FUNCTIONS.values() for value in functions.values())
 
 
 def find_replaced(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +92,7 @@ def find_replaced(func: Callable[..., Any]) -> Callable[..., Any]:
     The function of PyTorch has the name that rules, costs and graphs know it by. It hands over what its module holds
     under its own name, so a replacement that calls it comes here in its place.
     """
-    if hasattr(func, "__name__") and not isinstance(func, FunctionType):
+    if id(func) in _OWN or (hasattr(func, "__name__") and not isinstance(func, FunctionType)):
         return func
     for module, functions in _FUNCTIONS.items():
         for name, now in vars(module).items():
