@@ -619,8 +619,9 @@ def _find_definition(text: Sequence[str], name: str) -> range:
 
 def _find_call(text: Sequence[str], name: str, start: int, end: int) -> range:
     """From the line that prepares it to the line that calls it."""
-    calls = [number for number in range(start, end) if re.search(rf"{re.escape(name)}(\.run)?\(", text[number - 1])]
-    return range(start, (calls[0] if calls else start) + 1)
+    forms = f"{name}(", f"{name}.run("
+    call = next((number for number in range(start, end) if any(form in text[number - 1] for form in forms)), start)
+    return range(start, call + 1)
 
 
 def _make_kernel(name: str, launches: Sequence[Launch]) -> Kernel:
