@@ -137,8 +137,8 @@ other-types: venv
 
 # Files of tests are shared out among processes, of which each computes on one core. The browser's driver keeps an event
 # loop of its own running, so the editor has a process of its own. A browser on a busy machine now and then loses a key or a
-# click, and one test of eleven thousand now and then comes too late: what failed is tried once more, alone. Both runs are in
-# the log, and a line says what passed only then, which is to be mended (tests/second_try.py says what is not tried again).
+# click: its failed tests are tried once more, however many. One test of the other eleven thousand now and then comes too late:
+# tests/second_try.py tries a few once more, each alone, and names those that passed only then, which are to be mended.
 #
 # The tests also count the lines of the package that they run (tests/line_coverage.py, a twentieth of the time), and fail
 # below this percentage: half a percent less than was measured. What runs in the forks of a trace does not count.

@@ -1,4 +1,4 @@
-"""What failed is tried once more, alone; what is no bad luck fails at once."""
+"""The runner tries a few failed tests once more, each alone, and fails at once for all that is no bad luck."""
 
 import os
 import subprocess
