@@ -48,6 +48,13 @@ def test_every_number_of_a_format_is_cast_as_it_should_be():
     Bench(cases).check()
 
 
+def test_a_cast_by_one_bit_rounds_alike_in_every_lane():
+    """Verilator 5.006 loses a mask where it optimises trees of bits: lanes of whole bytes then rounded -1/2 to -1."""
+    formats = [(FixedPoint(width, 10), FixedPoint(width, 9)) for width in (5, 8, 16)]
+    draws = [(*each, lanes, False, relu) for each in formats for lanes in (2, 4) for relu in (False, True)]
+    Bench([cast(number, *draw) for number, draw in enumerate(draws)]).check_all()
+
+
 def half_up(values, fraction, to, **_):
     """The mistake that is made most often: floor(x + 1/2)."""
     shift = fraction - to.fraction_width
