@@ -95,11 +95,21 @@ def _list_written_parameters(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for name, parameter in model.named_parameters() if name in targets]
 
 
+def _view_stored_elements(tensor: torch.Tensor) -> torch.Tensor:
+    """Each number that a tensor stores once: `expand` shows some several times, and then nothing may be written."""
+    repeated = [] if tensor.layout is not torch.strided else tensor.stride()
+    for dimension, step in enumerate(repeated):
+        if step == 0 and tensor.shape[dimension] > 1:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
+
+
 @contextmanager
 def preserve_model(model: nn.Module) -> Iterator[None]:
     """On leaving, restore the model's attributes, its tensors that a forward writes, and the random state."""
-    real = [tensor for tensor in (*model.buffers(), *_list_written_parameters(model)) if not tensor.is_meta]
-    before = [buffer.detach().clone() for buffer in real]
+    written = (*model.buffers(), *_list_written_parameters(model))
+    real = [_view_stored_elements(tensor.detach()) for tensor in written if not tensor.is_meta]
+    before = [buffer.clone() for buffer in real]
     random = torch.random.fork_rng(devices=[]) if model.training else nullcontext()
     with preserve_state(model, Shadows()), random:
         try:

@@ -233,3 +233,16 @@ def test_nothing_of_the_workspace_runs_for_a_list(mase, net):
     (net.parent / "mine.py").write_text(f"open('ran', 'w').close()\n{OWN}")
     assert "count_linear" in mase("passes", cwd=net.parent).stdout
     assert not (net.parent / "ran").exists()
+
+
+def test_a_buffer_that_shows_one_number_many_times_is_left_as_it_is(mase, net):
+    """Nobody can write into what `expand` gives, and the run that calibrates formats restores all buffers."""
+    head = "self.register_buffer('scale', torch.full((1, 1), 0.5).expand(4, 8)); self.linear = nn.Linear(8, 8)"
+    net.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        f"        super().__init__(); {head}\n\n"
+        "    def forward(self, x):\n        return self.linear(x) * self.scale\n\n\n"
+        "Net()(torch.randn(4, 8))\n"
+    )
+    done = mase("apply", net, "quantize", cwd=net.parent)
+    assert done.returncode == 0, done.stdout
