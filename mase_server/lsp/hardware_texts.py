@@ -60,14 +60,16 @@ def _rate_parts(told: Mapping[str, Any], escape: Callable[[str], str] = str) -> 
 
 
 def operation_text(operation: Mapping[str, Any]) -> str:
-    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles per sample · latency 20`; zero parts are left out.
+    """`64 multipliers · 320 LUTs · 16.0 kbit · 128 cycles per sample · latency 20 · works 47 % of the time`.
 
-    With weights from outside: `... · weights read in 96 cycles`, and `waits for them`.
+    Zero parts are left out. With weights from outside: `... · weights read in 96 cycles`, and `waits for them`.
     """
     estimate = operation["estimate"]
+    share = round(100 * estimate.get("utilisation", 0))
+    works = ["works all the time" if share == 100 else f"works {share} % of the time"] if share else []
     reads = [f"weights read in {format_count(estimate['reads'], 'cycle')}"] if estimate.get("reads") else []
     waits = ["waits for them"] if estimate.get("waits") else []
-    return " · ".join([*_cost_parts(estimate), *_pace_parts(estimate, "cycles"), *reads, *waits])
+    return " · ".join([*_cost_parts(estimate), *_pace_parts(estimate, "cycles"), *works, *reads, *waits])
 
 
 def model_rows(emission: Emission) -> Iterator[tuple[str, str]]:

@@ -67,6 +67,20 @@ def test_an_operation_tells_what_it_takes_and_nothing_that_it_does_not():
     )
 
 
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (0.004, ""),
+        (0.24, " · works 24 % of the time"),
+        (0.994, " · works 99 % of the time"),
+        (1.0, " · works all the time"),
+    ],
+)
+def test_an_operation_tells_how_much_of_the_time_it_works(share, words):
+    text = operation_text({"estimate": {**NOTHING, "cycles": 128, "utilisation": share}})
+    assert text == f"128 cycles per sample{words}"
+
+
 def test_what_waits_for_memory_says_so():
     outside = {**NOTHING, "cycles": 128, "reads": 96, "waits": True}
     assert operation_text({"estimate": outside}) == (

@@ -41,20 +41,21 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
     instances = _by_operation(design, made)
     costs = resources(design, made)
     found, interval, latency = _in_time(design, folding, made)
+    cycles = {name: _cycles_of_operation(design, folding, found, name, instances[name]) for name in design.operations}
     operations: dict[str, Estimate] = {
         name: {
             "multipliers": costs[name]["multipliers"],
             "luts": costs[name]["luts"],
             "memory_bits": costs[name]["memory_bits"],
-            "cycles": _cycles_of_operation(design, folding, found, name, instances[name]),
+            "cycles": cycles[name],
             "latency": 0 if found is None else _latency_of_operation(found, instances[name]),
+            "utilisation": min(1.0, cycles[name] / interval) if interval else 0.0,
             "reads": folding.folds[name].reads if name in folding.folds else 0,
             "waits": name in folding.waiting,
         }
         for name in design.operations
     }
     whole = added(costs.values())
-    cycles = {name: each["cycles"] for name, each in operations.items()}
     totals: Totals = {
         "multipliers": whole["multipliers"],
         "luts": whole["luts"],
