@@ -118,6 +118,7 @@ ESTIMATE_MEANINGS = {
     "interval": "of the whole, cycles from one sample to the next",
     "latency": "of the whole, cycles from the first beat of a sample to the last of its result; of an operation, to its"
     " own first beat",
+    "utilisation": "of an operation, the share of the whole's interval in which it works",
     "bottlenecks": "of the whole, the names of the slowest operations",
     "reads": "cycles of a sample in which weights are read from a memory outside; 0 for weights on the chip",
     "waits": "of an operation, whether it waits for its weights from outside",

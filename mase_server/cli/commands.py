@@ -292,6 +292,21 @@ def verilog(
     reset: Annotated[
         int | None, typer.Option(min=1, metavar="CYCLE", help="Reset at this cycle, in flight, and begin again.")
     ] = None,
+    wave: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="VCD",
+            dir_okay=False,
+            help="Write a waveform of the simulation, and a picture of who waits for whom.",
+        ),
+    ] = None,
+    wave_from: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="CYCLE", help="Its first cycle; else the first mismatch or result decides."),
+    ] = None,
+    wave_cycles: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Its length; else about 1,000 cycles of whole samples.")
+    ] = None,
     target: Annotated[
         str | None, typer.Option(metavar="PART", help="The part that it has to fit, e.g. ecp5-85k or xc7a100t.")
     ] = None,
@@ -332,6 +347,7 @@ def verilog(
     from mase_server.cli import verilog as verilog_report
     from mase_server.cli.session import Wanted
     from mase_server.cli.verilog import Request, emit_hardware
+    from mase_server.simulation.waves import Wave
 
     asked = {"precision": precision, "data": data, "multipliers": multipliers, "interval": interval, "scope": scope}
     asked |= {
@@ -346,6 +362,7 @@ def verilog(
             Wanted((file,), inputs=tuple(inputs or ()), python=python),
             {key: value for key, value in asked.items() if value is not None},
             tuple(passes or ()), model, folder, overwrite, simulate, vectors, stall, reset, synthesize,
+            None if wave is None else Wave(wave, wave_from, wave_cycles),
         )  # fmt: skip
         made = asyncio.run(emit_hardware(request, tell))
     if output is Format.JSON:

@@ -28,6 +28,7 @@ from mase_server.protocol.records import Params
 from mase_server.protocol.snapshot import share_text
 from mase_server.simulation import SimulationError, Synthesis, simulate, synthesise, write_results
 from mase_server.simulation.building import digest_contents
+from mase_server.simulation.waves import STATES, Wave
 from mase_server.visible import align_table_columns, reveal, reveal_lines
 
 #: Results of a simulation in which the hardware is at fault.
@@ -40,7 +41,7 @@ class Request:
 
     build: keys of `building.Build`.  passes: texts of steps to apply first.  folder: the folder to write, None for a
     temporary one.  vectors: the number of random samples to simulate, None for no simulation.  inputs: an .npz file
-    with samples to use instead.  stall, reset: as in `simulate`.
+    with samples to use instead.  stall, reset, wave: as in `simulate`.
     """
 
     wanted: Wanted
@@ -54,6 +55,7 @@ class Request:
     stall: int = 0
     reset: int | None = None
     synthesise: bool = False
+    wave: Wave | None = None
 
     @property
     def simulates(self) -> bool:
@@ -108,8 +110,10 @@ class Made:
 
 async def emit_hardware(request: Request, tell: Callable[[str], None]) -> Made:
     """Trace, emit, then simulate and synthesise. UsageError for impossible requests."""
-    if (request.stall or request.reset) and not request.simulates:
-        raise UsageError("--stall and --reset are for a simulation: add --simulate N or --vectors FILE")
+    if (request.stall or request.reset or request.wave) and not request.simulates:
+        raise UsageError("--stall, --reset and --wave are for a simulation: add --simulate N or --vectors FILE")
+    if request.wave is not None and not request.wave.file.absolute().parent.is_dir():
+        raise UsageError(f"--wave: there is no folder {request.wave.file.absolute().parent}")
     if request.build.get("bus") and not request.writes:
         raise UsageError("--bus adds files to the top module: add -o FOLDER")
     with _output_folder(request) as folder:
@@ -190,6 +194,7 @@ async def _simulate_and_synthesise(request: Request, made: Made, folder: Path, t
                 progress=progress,
                 stall=request.stall,
                 reset=request.reset,
+                wave=request.wave,
                 limit=None,
             )
             results = _write_input_results(request, folder) if simulation["status"] != "failed" else None
@@ -355,6 +360,22 @@ def _simulation_lines(told: Mapping[str, Any]) -> Iterator[str]:
         place = "first mismatch: {output}, vector {vector}, element {element}: {got} instead of {expected}"
         yield place.format_map(told["first"])
     yield from told["log"].splitlines()
+    if told["wave"] is not None:
+        yield from _wave_lines(told["wave"])
+
+
+def _wave_lines(wave: Mapping[str, Any]) -> Iterator[str]:
+    """The share of the cycles in which each operation works, or waits for something."""
+    cycles = wave["cycles"]
+    yield f"waveform: {wave['file']}, {cycles:,} cycles from {wave['begin']:,} on; its picture: {wave['picture']}"
+    rows = [
+        [
+            each["name"],
+            *(f"{100 * sum(counts) / max(cycles, 1):.0f} %" for counts in zip(*each["columns"], strict=True)),
+        ]
+        for each in wave["operations"]
+    ]
+    yield from align_table_columns(("operation", *STATES), rows, range(1, len(STATES) + 1))
 
 
 def _simulation_counts(told: Mapping[str, Any]) -> str:

@@ -161,9 +161,12 @@ class BlockingMethods:
         vectors: int | None = None,
         inputs: str | None = None,
         stall: int | None = None,
+        wave: bool | None = None,
     ) -> Simulation:
         """Simulate the hardware of a model and compare the results with the expected integers."""
-        result = self.call("mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall))
+        result = self.call(
+            "mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall, wave=wave)
+        )
         return cast("Simulation", result)
 
     def forget_verilog(self, path: str, model: str | None = None) -> Verilog:
@@ -545,10 +548,11 @@ class AsyncMethods:
         vectors: int | None = None,
         inputs: str | None = None,
         stall: int | None = None,
+        wave: bool | None = None,
     ) -> Simulation:
         """Simulate the hardware of a model and compare the results with the expected integers."""
         result = await self.call(
-            "mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall)
+            "mase/simulate", _given(path=path, model=model, vectors=vectors, inputs=inputs, stall=stall, wave=wave)
         )
         return cast("Simulation", result)
 

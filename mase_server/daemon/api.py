@@ -382,12 +382,14 @@ async def simulate(api: Api, params: Params) -> answers.Simulation:
     """Simulate the hardware of a model and compare the results with the expected integers.
 
     The hardware is that of the present text, with the remembered build or that of the settings.  vectors, inputs: as
-    in `mase/emitVerilog`.  stall: both sides pause in this percentage of the cycles.
+    in `mase/emitVerilog`.  stall: both sides pause in this percentage of the cycles.  wave: record a waveform of the
+    steady state, or of the first mismatch, and tell how much of it each operation works or waits?
     """
     found = await api.daemon.simulations.simulate(
         params["path"],
         params.get("model"),
         stall=params.get("stall", 0),
+        wave=params.get("wave", False),
         vectors=params.get("vectors"),
         inputs=_read_inputs_path(params),
     )
@@ -443,7 +445,7 @@ API = (
         executes=True,
     ),
     ApiMethod("mase/verilog", MODEL, get_verilog, answers.Verilog),
-    ApiMethod("mase/simulate", {**_ORDER, "stall?": int}, simulate, answers.Simulation, executes=True),
+    ApiMethod("mase/simulate", {**_ORDER, "stall?": int, "wave?": bool}, simulate, answers.Simulation, executes=True),
     ApiMethod("mase/forgetVerilog", MODEL, forget_verilog, answers.Verilog),
     *OUTPUTS,
     *DEVICES,

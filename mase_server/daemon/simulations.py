@@ -17,6 +17,7 @@ from mase_server.daemon.verilog import Verilog
 from mase_server.private import describe_os_error
 from mase_server.protocol.records import EmissionRecord, SimulationRecord
 from mase_server.simulation import simulate
+from mase_server.simulation.waves import WAVE, Wave
 
 #: Maximum number of emitted folders of other models that are kept.
 _SIMULATIONS_KEPT = 16
@@ -27,7 +28,9 @@ _ALWAYS = 100
 class Simulate(Protocol):
     """The part of `simulation.simulate` that is needed here."""
 
-    async def __call__(self, folder: Path, *, cache: Path, stall: int, progress: Any) -> SimulationRecord:
+    async def __call__(
+        self, folder: Path, *, cache: Path, stall: int, progress: Any, wave: Wave | None
+    ) -> SimulationRecord:
         """Simulate an emitted folder; returns a map of `building.SIMULATION_KEYS`."""
 
 
@@ -40,11 +43,19 @@ class Simulations:
         self._running: dict[tuple[str, str], asyncio.Task[SimulationRecord]] = {}
 
     async def simulate(
-        self, path: str, title: str | None, *, vectors: int | None = None, inputs: str = "", stall: int = 0
+        self,
+        path: str,
+        title: str | None,
+        *,
+        vectors: int | None = None,
+        inputs: str = "",
+        stall: int = 0,
+        wave: bool = False,
     ) -> SimulationRecord:
         """Simulate the present text, with the model's or the settings' build: a map of `building.SIMULATION_KEYS`.
 
-        vectors, inputs: as in `Verilog.emit`.  stall: both sides pause in this percentage of the cycles.
+        vectors, inputs: as in `Verilog.emit`.  stall: both sides pause in this percentage of the cycles.  wave: is a
+        waveform recorded in the folder?
         A running simulation of the same model is stopped.  PassError if there is nothing to simulate, ValueError for
         impossible parameters.
         """
@@ -52,7 +63,7 @@ class Simulations:
             raise ValueError(f"stall is {stall}; it takes percents of the cycles, from 0 to {_ALWAYS - 1}")
         title = await self._verilog.title(path, title)
         before = self._running.get((path, title))
-        work = self._run_after(before, path, title, stall, vectors=vectors, inputs=inputs)
+        work = self._run_after(before, path, title, stall, wave, vectors=vectors, inputs=inputs)
         self._running[path, title] = task = asyncio.create_task(work)
         task.add_done_callback(lambda done: self._forget_task(path, title, done))
         try:
@@ -71,18 +82,20 @@ class Simulations:
         await end_tasks(self._running.values())
 
     async def _run_after(
-        self, before: asyncio.Task[Any] | None, path: str, title: str, stall: int, **order: Any
+        self, before: asyncio.Task[Any] | None, path: str, title: str, stall: int, wave: bool, **order: Any
     ) -> SimulationRecord:
         if before is not None:
             before.cancel()
             await asyncio.wait((before,))
         try:
-            return await self._simulate_model(path, title, stall, order)
+            return await self._simulate_model(path, title, stall, wave, order)
         except OSError as error:
             told = f"nothing is simulated, since its files cannot be kept: {describe_os_error(error)}"
             raise PassError("internal", told) from error
 
-    async def _simulate_model(self, path: str, title: str, stall: int, order: Mapping[str, Any]) -> SimulationRecord:
+    async def _simulate_model(
+        self, path: str, title: str, stall: int, wave: bool, order: Mapping[str, Any]
+    ) -> SimulationRecord:
         folder = self._get_folder(path, title)
         await asyncio.to_thread(_make_room, folder)
         told = (await self._verilog.make(path, title, folder=str(folder), overwrite=True, **order)).told
@@ -90,7 +103,8 @@ class Simulations:
             raise PassError("argument", f"there is nothing to simulate: {_describe_missing_hardware(told)}")
         say = partial(self._listener.verilog_progress, path, title)
         async with wait_for_turn(self._cache / "verilog" / "turn", lambda: say("waiting for another simulation", None)):
-            return await self._simulate(folder, cache=self._cache / "simulations", stall=stall, progress=say)
+            file = Wave(folder / WAVE) if wave else None
+            return await self._simulate(folder, cache=self._cache / "simulations", stall=stall, progress=say, wave=file)
 
     def _get_folder(self, path: str, title: str) -> Path:
         name = hashlib.sha256(f"{path}\0{title}".encode()).hexdigest()[:24]

@@ -506,6 +506,8 @@ def bench_files(
     patience = _PATIENCE + 2 * (folding.reads + sum(fold.cycles for fold in folding.folds.values()))
     files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
     files["streams.json"] = _json_by_lines({port.name: port.about for port in ports})
+    names = [each.operation for each in made.instances if each.name == f"{each.operation}_i"]
+    files["operations.json"] = json.dumps(names) + "\n"  # of which a waveform tells what they do
     return files
 
 

@@ -109,6 +109,7 @@ COMMANDS: dict[str, Handler] = {
     "mase.emitVerilog": verilog_commands.emit_verilog,
     "mase.verilogSettings": verilog_commands.verilog_settings,
     "mase.simulateVerilog": verilog_commands.simulate_verilog,
+    "mase.recordWaveform": verilog_commands.record_waveform,
     "mase.saveVerilog": verilog_commands.save_verilog,
     "mase.closeVerilog": verilog_commands.close_verilog,
     "mase.showVerilogLine": verilog_commands.show_verilog_line,

@@ -27,6 +27,7 @@ FIRST = {"quantize": "Quantise", "prune": "Prune"}
 #: The actions offered for a model with hardware -> their commands.
 _WITH_HARDWARE = {
     "Simulate the Verilog of {name}": "mase.simulateVerilog",
+    "Record a waveform of {name}": "mase.recordWaveform",
     "Save the Verilog of {name} to a folder...": "mase.saveVerilog",
     "Change how the Verilog of {name} is built...": "mase.verilogSettings",
     "Close the Verilog of {name}": "mase.closeVerilog",

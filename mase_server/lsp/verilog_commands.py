@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 #: Maximum number of parts that are offered if the whole model is refused.
 _OFFERED = 3
 _OVERWRITE = "Overwrite"
-_OPEN = "Open Folder"
+#: Buttons of messages.
+_OPEN, _OPEN_WAVE, _OPEN_PICTURE = "Open Folder", "Open Waveform", "Open Picture"
 
 
 async def emit_verilog(ls: Server, given: Any = None) -> ShownEmission | None:
@@ -58,9 +59,9 @@ async def verilog_settings(ls: Server, given: Any = None) -> ShownEmission | Non
 
 
 async def simulate_verilog(ls: Server, given: Any = None) -> SimulationReport | None:
-    """mase.simulateVerilog {vectors?, inputs?, stall?, show?}: the answer of `mase/simulate` and a text, "summary"."""
+    """mase.simulateVerilog {vectors?, inputs?, stall?, wave?, show?}: the answer of `mase/simulate` with a summary."""
     target, asked = model_of(ls, given), as_map(given)
-    wanted = {key: asked[key] for key in ("vectors", "inputs", "stall") if asked.get(key) is not None}
+    wanted = {key: asked[key] for key in ("vectors", "inputs", "stall", "wave") if asked.get(key) is not None}
     told: answers.Simulation | None = await _run_with_progress(
         ls, target, f"Simulating {target['model']}", call_api_with(ls, "mase/simulate", {**target, **wanted})
     )
@@ -70,8 +71,16 @@ async def simulate_verilog(ls: Server, given: Any = None) -> SimulationReport | 
     emitted = None if emission is None or emission.stale else emission.told
     summary = simulation_text(target["model"], told, emitted)
     if asked.get("show") is not False:
-        ls.spawn(_show_folder_message(ls, summary, told["folder"], told["status"] == "equal"))
+        files = {_OPEN: told["folder"]}
+        if told["wave"] is not None:
+            files = {_OPEN_PICTURE: told["wave"]["picture"], _OPEN_WAVE: told["wave"]["file"], **files}
+        ls.spawn(_show_files_message(ls, summary, files, told["status"] == "equal"))
     return {**told, "summary": summary}
+
+
+async def record_waveform(ls: Server, given: Any = None) -> SimulationReport | None:
+    """mase.recordWaveform {vectors?, inputs?, stall?, show?}: as `mase.simulateVerilog` with `wave`."""
+    return await simulate_verilog(ls, {**as_map(given), "wave": True})
 
 
 async def save_verilog(ls: Server, given: Any = None) -> answers.EmissionHead | None:
@@ -87,7 +96,8 @@ async def save_verilog(ls: Server, given: Any = None) -> answers.EmissionHead | 
     order = {**target, **wanted, "folder": str(folder)}
     told = await _write_folder(ls, target, order)
     if told is not None and told["folder"] and asked.get("show") is not False:
-        ls.spawn(_show_folder_message(ls, f"{len(told['files'])} files are in {told['folder']}", told["folder"], True))
+        text = f"{len(told['files'])} files are in {told['folder']}"
+        ls.spawn(_show_files_message(ls, text, {_OPEN: told["folder"]}, True))
     return None if told is None else _without_text(told)
 
 
@@ -196,13 +206,14 @@ async def _ask_for_folder(ls: Server, target: Mapping[str, str]) -> str | None:
     return await ask_person(ls, f"Which folder for the Verilog of {target['model']}?", places)
 
 
-async def _show_folder_message(ls: Server, text: str, folder: str, fine: bool) -> None:
-    """Show a message with a link to a folder, if the client opens such links."""
+async def _show_files_message(ls: Server, text: str, files: Mapping[str, str], fine: bool) -> None:
+    """Show a message with buttons that open files and folders, if the client opens such links."""
     kind = lsp.MessageType.Info if fine else lsp.MessageType.Warning
     if not ls.can("window", "show_document", "support"):
-        ls.window_show_message(lsp.ShowMessageParams(kind, f"{text} · {folder}"))
-    elif await ask_person(ls, text, [_OPEN], kind) is not None:
-        await ls.window_show_document_async(lsp.ShowDocumentParams(from_fs_path(folder) or folder, external=True))
+        ls.window_show_message(lsp.ShowMessageParams(kind, " · ".join([text, *files.values()])))
+    elif (answer := await ask_person(ls, text, list(files), kind)) is not None:
+        path = files[answer]
+        await ls.window_show_document_async(lsp.ShowDocumentParams(from_fs_path(path) or path, external=True))
 
 
 def _without_text(told: Answer) -> answers.EmissionHead:

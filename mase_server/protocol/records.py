@@ -477,7 +477,8 @@ class Accuracy(TypedDict, total=False):
 class Estimate(TypedDict, total=False):
     """The resources of one operation, before synthesis. {}: there is no hardware as it was asked for.
 
-    reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them.
+    utilisation: the share of the whole's interval in which it works.  reads, waits: cycles of a sample in which its
+    weights are read from outside, and whether it waits for them.
     """
 
     multipliers: int
@@ -485,6 +486,7 @@ class Estimate(TypedDict, total=False):
     memory_bits: int
     cycles: int
     latency: int
+    utilisation: float
     reads: int
     waits: bool
 
@@ -582,6 +584,35 @@ class FirstMismatch(TypedDict):
     got: int
 
 
+class ActivityRecord(TypedDict):
+    """The cycles of a waveform by what an operation does in them, see `simulation.waves.STATES`.
+
+    columns: the same numbers in each part of the time.
+    """
+
+    name: str
+    works: int
+    waits_for_multipliers: int
+    waits_for_room: int
+    waits_for_data: int
+    inside: int
+    columns: list[list[int]]
+
+
+class WaveRecord(TypedDict):
+    """A waveform. picture: a drawing of the activity, as SVG.  begin: its first cycle, from the end of reset.
+
+    column: cycles of a column.
+    """
+
+    file: str
+    picture: str
+    begin: int
+    cycles: int
+    column: int
+    operations: list[ActivityRecord]
+
+
 #: The end of a simulation.
 SimulationStatus = Literal["equal", "different", "stood still", "failed"]
 
@@ -601,6 +632,11 @@ class SimulationFacts(TypedDict):
     folder: Annotated[str, "absolute path"]
     seconds: Annotated[dict[str, float], "{build, run}"]
     log: Annotated[str, "the tool's own words, where it failed"]
+    wave: Annotated[
+        WaveRecord | None,
+        "{file, picture, begin, cycles, column, operations}: the waveform that was asked for, and in how many of its "
+        "cycles each operation works or waits; else None",
+    ]
 
 
 class SimulationRecord(SimulationFacts):

@@ -176,12 +176,14 @@ _DRIVER = ("driver.cpp", "driver.h")
 _GLUE = "glue.cpp"
 _HEADER = "headers.h"
 _COMPILE = ("-std=gnu++17", "-pthread", "-faligned-new", "-fcf-protection=none", "-w")
-_DEFINES = ("-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE=0", "-DVM_TRACE_FST=0", "-DVM_TRACE_VCD=0")
+_DEFINES = ("-DVM_COVERAGE=0", "-DVM_SC=0", "-DVM_TRACE_FST=0")
 #: The warnings are off, because emitted designs are linted separately.
 QUIET = ("-Wno-fatal", "-Wno-lint", "-Wno-style")
 #: Verilator 5.006 loses masks where it optimises trees of bits: a rounding carried -1 instead of 1.
 _SOUND = "-fno-const-bit-op-tree"
 _VERILATE = ("--cc", "--top-module", "bench", "--prefix", "Vbench", "--x-initial", "unique", _SOUND)
+#: Options of a program that can write waveforms: wider wires than these bits are not in them.
+_WAVE = ("--trace", "--trace-underscore", "--trace-max-width", "4096")
 #: Bytes of generated C++ per piece, which take a compiler about a second.
 _PIECE = 300_000
 
@@ -190,20 +192,37 @@ _PIECE = 300_000
 class Sources:
     """The sources of a program. verilog: all files, module `bench` among them.  driver: the folder of the C++ part.
 
-    optimise: -O0 builds faster, -O1 runs five to ten times faster.  wishes: Verilator's options.
+    optimise: -O0 builds faster, -O1 runs five to ten times faster.  wishes: Verilator's options.  wave: can the
+    program write waveforms?
     """
 
     verilog: Sequence[Path]
     driver: Path
     optimise: str = "-O1"
     wishes: Sequence[str] = QUIET
+    wave: bool = False
+
+    @property
+    def verilate(self) -> tuple[str, ...]:
+        """The options of Verilator."""
+        return (*_VERILATE, *(_WAVE if self.wave else ()), *self.wishes)
+
+    @property
+    def compile(self) -> tuple[str, ...]:
+        """The options of the compiler for everything that the program consists of."""
+        return (*_COMPILE, *_DEFINES, f"-DVM_TRACE={self.wave:d}", f"-DVM_TRACE_VCD={self.wave:d}")
 
     @property
     def key(self) -> str:
         """The key of the program. It covers neither the tools nor memories, which the program reads when it runs."""
         files = [*self.verilog, *(self.driver / name for name in (*_DRIVER, _GLUE))]
         return digest_contents(
-            [self.optimise, *self.wishes, *(part for path in files for part in (path.name, path.read_bytes()))]
+            [
+                self.optimise,
+                *self.verilate,
+                *self.compile,
+                *(part for path in files for part in (path.name, path.read_bytes())),
+            ]
         )
 
 
@@ -212,12 +231,12 @@ async def build_program(sources: Sources, tools: Tools, cache: Path, progress: P
 
     async def make(folder: Path) -> None:
         build = _Build(sources, tools, folder, progress)
-        shared = _build_runtime(sources.driver, tools, cache, progress)
+        shared = _build_runtime(sources, tools, cache, progress)
         files = [path for found in await _side_by_side(shared, build.objects(cache)) for path in found]
         await run_or_raise([tools.compiler, "-pthread", *files, "-latomic", "-o", folder / PROGRAM], folder)
         shutil.rmtree(build.made)
 
-    key = digest_contents([await asyncio.to_thread(lambda: sources.key), tools.version, *_VERILATE, *_COMPILE])
+    key = digest_contents([await asyncio.to_thread(lambda: sources.key), tools.version])
     return await keep_folder(cache, key, make) / PROGRAM
 
 
@@ -237,11 +256,11 @@ class _Build:
 
     async def objects(self, cache: Path) -> list[Path]:
         """Compile the design itself."""
-        headers = await _precompile_headers(self.sources.optimise, self.tools, cache)
+        headers = await _precompile_headers(self.sources, self.tools, cache)
         self.progress("verilating", None)
         files = (path.resolve() for path in self.sources.verilog)
         await run_or_raise(
-            [self.tools.verilator, *_VERILATE, *self.sources.wishes, "--Mdir", str(self.made), *files], self.folder
+            [self.tools.verilator, *self.sources.verilate, "--Mdir", str(self.made), *files], self.folder
         )
         glue = (self.sources.driver / _GLUE).resolve()
         return await self._compile_pieces(
@@ -251,7 +270,7 @@ class _Build:
     async def _compile_pieces(self, pieces: Sequence[Path], headers: Path) -> list[Path]:
         turn, done = asyncio.Semaphore(os.cpu_count() or 1), 0
         folders = (f"-I{self.made}", f"-I{self.sources.driver.resolve()}", *self.tools.includes)
-        options = [self.sources.optimise, "-include", str(headers), *folders]
+        options = [*self.sources.compile, self.sources.optimise, "-include", str(headers), *folders]
 
         async def one(piece: Path) -> Path:
             nonlocal done
@@ -296,32 +315,36 @@ def _group_into_pieces(files: Sequence[Path], folder: Path) -> list[Path]:
 
 async def compile_file(tools: Tools, options: Sequence[str | Path], source: Path, out: Path) -> None:
     """Compile one file."""
-    await run_or_raise([tools.compiler, *_COMPILE, *_DEFINES, *options, "-c", source, "-o", out], out.parent)
+    await run_or_raise([tools.compiler, *options, "-c", source, "-o", out], out.parent)
 
 
-async def _precompile_headers(optimise: str, tools: Tools, cache: Path) -> Path:
+async def _precompile_headers(sources: Sources, tools: Tools, cache: Path) -> Path:
     """A precompiled header of everything that generated files include: half the time of compiling a small design."""
+
+    options = [*sources.compile, sources.optimise]
 
     async def make(folder: Path) -> None:
         source = folder / _HEADER
         source.write_text('#include "verilated.h"\n', encoding="utf-8")
-        await compile_file(tools, [optimise, *tools.includes, "-x", "c++-header"], source, folder / f"{_HEADER}.gch")
+        await compile_file(tools, [*options, *tools.includes, "-x", "c++-header"], source, folder / f"{_HEADER}.gch")
 
-    key = digest_contents([tools.version, *_COMPILE, *_DEFINES, optimise])
+    key = digest_contents([tools.version, *options])
     return await keep_folder(cache, f"headers-{key}", make) / _HEADER
 
 
-async def _build_runtime(driver: Path, tools: Tools, cache: Path, progress: Progress) -> list[Path]:
+async def _build_runtime(sources: Sources, tools: Tools, cache: Path, progress: Progress) -> list[Path]:
     """The object files linked into every program: Verilator's own and the driver."""
     library = tools.root / "include"
-    sources = [library / "verilated.cpp", library / "verilated_threads.cpp", (driver / _DRIVER[0]).resolve()]
+    names = ["verilated.cpp", "verilated_threads.cpp", *(["verilated_vcd_c.cpp"] if sources.wave else [])]
+    files = [*(library / name for name in names), (sources.driver / _DRIVER[0]).resolve()]
+    options = [*sources.compile, "-O2", f"-I{sources.driver.resolve()}", *tools.includes]
 
     async def make(folder: Path) -> None:
         progress("building what all simulations share", None)
-        options = ["-O2", f"-I{driver.resolve()}", *tools.includes]
-        await _side_by_side(*(compile_file(tools, options, path, folder / f"{path.stem}.o") for path in sources))
+        await _side_by_side(*(compile_file(tools, options, path, folder / f"{path.stem}.o") for path in files))
 
-    key = digest_contents([tools.version, *_COMPILE, *((driver / name).read_bytes() for name in _DRIVER)])
+    contents = [(sources.driver / name).read_bytes() for name in _DRIVER]
+    key = digest_contents([tools.version, *sources.compile, *contents])
     folder = await keep_folder(cache, f"shared-{key}", make)
     return sorted(folder.glob("*.o"))
 

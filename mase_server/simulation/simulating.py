@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mase_server.simulation.building import Progress, SimulationError, Sources, build_program, find_tools, run_program
+from mase_server.simulation.waves import Wave, Window, choose_window, describe_wave
 
 if TYPE_CHECKING:
-    from mase_server.protocol.records import FirstMismatch, SimulationRecord
+    from mase_server.protocol.records import FirstMismatch, SimulationRecord, WaveRecord
 
 
 def ignore_progress(message: str, fraction: float | None) -> None:
@@ -35,13 +36,14 @@ async def simulate(
     seed: int = 1,
     limit: float | None = 600.0,
     progress: Progress = ignore_progress,
+    wave: Wave | None = None,
 ) -> SimulationRecord:
     """Build and run an emitted folder, and compare every integer: a map of SIMULATION_KEYS.
 
     cache: the folder of programs, keyed by the content of the sources; new weights or vectors need no new program.
     stall: both sides pause in this percentage of the cycles.  late: sinks wait for valid.  reset: at this cycle, in
-    flight.  limit: seconds in all, None for no limit.  progress: receives reports.  Errors are in "log", with status
-    "failed"; cancelling ends all programs.
+    flight.  limit: seconds in all, None for no limit.  progress: receives reports.  wave: a waveform to write, and a
+    picture beside it, by a second run.  Errors are in "log", with status "failed"; cancelling ends all programs.
     """
     # The second tells the memory with weights, where there is one.
     options = ["--stall", str(stall), f"+stall={stall}", "--seed", str(seed)]
@@ -49,14 +51,16 @@ async def simulate(
     options += [] if reset is None else ["--reset", str(reset)]
     try:
         async with asyncio.timeout(limit):
-            return await _simulate_folder(folder, cache, options, progress)
+            return await _simulate_folder(folder, cache, options, progress, wave)
     except SimulationError as error:
         return _failed_simulation(folder, str(error))
     except TimeoutError:
         return _failed_simulation(folder, f"the simulation did not end within {limit} s; use fewer vectors")
 
 
-async def _simulate_folder(folder: Path, cache: Path, options: list[str], progress: Progress) -> SimulationRecord:
+async def _simulate_folder(
+    folder: Path, cache: Path, options: list[str], progress: Progress, wave: Wave | None
+) -> SimulationRecord:
     begin = time.perf_counter()
     known = await asyncio.to_thread(read_streams, folder)
     made = await build_program(_find_sources(folder), await find_tools(), cache, progress)
@@ -67,17 +71,32 @@ async def _simulate_folder(folder: Path, cache: Path, options: list[str], progre
         raise SimulationError(f"the simulation ended after {told.cycles} cycles, before the reset: reset earlier")
     ran = time.perf_counter()
     outputs = [stream for stream in known if stream.kind == "out"]
-    return await asyncio.to_thread(
+    record = await asyncio.to_thread(
         _describe_simulation, folder, outputs, told, {"build": built - begin, "run": ran - built}
     )
+    if wave is None:
+        return record
+    window = choose_window(wave, told.marks, record["cycles_per_vector"])
+    return {**record, "wave": await _record_wave(folder, cache, options, progress, wave.file.absolute(), window)}
 
 
-def _find_sources(folder: Path) -> Sources:
+async def _record_wave(
+    folder: Path, cache: Path, options: list[str], progress: Progress, file: Path, window: Window
+) -> WaveRecord:
+    """Write the waveform of these cycles and its picture. The same options give the same run again."""
+    made = await build_program(_find_sources(folder, wave=True), await find_tools(), cache, progress)
+    progress("recording the waveform", None)
+    asked = ["--wave", str(file), "--wave-from", str(window.begin), "--wave-cycles", str(window.cycles)]
+    await drive_program(made, folder, [*options, *asked], lambda share: progress("recording the waveform", share))
+    return await asyncio.to_thread(describe_wave, folder, file, window)
+
+
+def _find_sources(folder: Path, *, wave: bool = False) -> Sources:
     try:
         listed = (folder / "files.f").read_text(encoding="utf-8").split()
     except OSError as error:
         raise SimulationError(f"{folder} was not emitted by mase-server: {error}") from None
-    return Sources([*(folder / name for name in listed), folder / "sim" / "bench.sv"], folder / "sim")
+    return Sources([*(folder / name for name in listed), folder / "sim" / "bench.sv"], folder / "sim", wave=wave)
 
 
 def _describe_simulation(
@@ -96,6 +115,7 @@ def _describe_simulation(
         "folder": str(folder.absolute()),
         "seconds": seconds,
         "log": _describe_complaints(told),
+        "wave": None,
     }
 
 
@@ -116,7 +136,7 @@ def _failed_simulation(folder: Path, log: str) -> SimulationRecord:
     return {
         "status": "failed", "vectors": 0, "mismatches": 0, "cycles": 0,
         "cycles_per_vector": None, "latency": None, "first": None,
-        "folder": str(folder.absolute()), "seconds": {"build": 0.0, "run": 0.0}, "log": log,
+        "folder": str(folder.absolute()), "seconds": {"build": 0.0, "run": 0.0}, "log": log, "wave": None,
     }  # fmt: skip
 
 
@@ -190,7 +210,8 @@ class Taken:
     """The traffic of one output.
 
     moved: beats that arrived, of `total`.  mismatches: beats that differ.  changed: beats withdrawn or altered while
-    waiting.  surplus: beats too many.  sample_cycle: of the first sample's last beat.  -1: none.
+    waiting.  surplus: beats too many.  sample_cycle: of the first sample's last beat.  mismatch_cycle: of the first
+    beat that differs.  -1: none.
     """
 
     name: str
@@ -203,6 +224,7 @@ class Taken:
     first_cycle: int
     last_cycle: int
     sample_cycle: int
+    mismatch_cycle: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +248,17 @@ class Told:
         ends = [each.sample_cycle for each in self.outputs]
         begins = [each.first_cycle for each in self.inputs if each.first_cycle >= 0]
         return max(ends) - min(begins, default=0) if ends and min(ends) >= 0 else None
+
+    @property
+    def marks(self) -> Mapping[str, int | None]:
+        """The cycles that a waveform may be about, see `waves.choose_window`."""
+        wrong = [each.mismatch_cycle for each in self.outputs if each.mismatch_cycle >= 0]
+        results = [each.sample_cycle for each in self.outputs]
+        return {
+            "mismatch": min(wrong, default=None),
+            "stop": self.cycles if self.status == "stood still" else None,
+            "result": max(results) if min(results) >= 0 else None,
+        }
 
     def cycles_per_vector(self, vectors: int) -> float | None:
         """Cycles between results after the first one; None if there are none, or some are missing."""

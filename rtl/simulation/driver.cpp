@@ -1,6 +1,7 @@
 // Drive every input stream of a design from a file, and compare every beat of every output stream with a file.
 //
 //   simulate PLAN [--stall PERCENT] [--seed N] [--late] [--reset CYCLE] [--patience CYCLES] [--progress]
+//                 [--wave FILE] [--wave-from CYCLE] [--wave-cycles N]
 //
 // PLAN has a line for each stream: `in|out NAME WORD BITS FILE [BEATS]`, where WORD is the stream's first word in the
 // data wires, and the k-th `in` has bit k of the valid and ready wires, the k-th `out` likewise. FILE has one beat a
@@ -9,13 +10,16 @@
 //   --late      a sink is ready only after it saw valid: a design whose valid waits for ready stands still
 //   --reset     reset at this cycle, in the middle of everything, and begin again with all streams
 //   --patience  give up after so many cycles in which no beat moved (default 100000)
+//   --wave      write the waveform of so many cycles (default 1000) from this one on (default 0), of a program that was built
+//               with Verilator's --trace; after a reset, if there is one. Cycle N has the times 2 N and 2 N + 1
 //   --progress  tell on stderr, now and then, which share of the results came: `progress 0.25`
 // Writes the beats that came beside the expected ones (FILE.got), and a line for each stream to stdout:
 //   `in NAME beats total first_cycle last_cycle`
-//   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle sample_cycle`
+//   `out NAME beats total mismatches first_mismatch changed surplus first_cycle last_cycle sample_cycle mismatch_cycle`
 // where `changed` counts beats that were withdrawn or altered while they waited, `sample_cycle` is that of the first
-// sample's last beat, and cycles count from the end of reset; before these `reset CYCLE in_beats out_beats`, if there was
-// one, with the beats that had moved by then. The last line says it in words.
+// sample's last beat, `mismatch_cycle` that of the first beat that differs, and cycles count from the end of reset; before
+// these `reset CYCLE in_beats out_beats`, if there was one, with the beats that had moved by then. The last line says it in
+// words.
 // Exit status: 0 all equal, 1 something differs, 2 it stood still, 3 an option, the plan or a file is wrong.
 #include "driver.h"
 
@@ -36,10 +40,10 @@ namespace {
 using Beat = std::vector<uint32_t>;
 
 struct Options {
-  std::string plan;
+  std::string plan, wave;
   unsigned stall = 0, seed = 1;
   bool late = false, progress = false;
-  long reset = -1, patience = -1;
+  long reset = -1, patience = -1, wave_from = 0, wave_cycles = 1000;
 };
 
 struct Stream {
@@ -49,7 +53,7 @@ struct Stream {
   std::vector<Beat> beats;  // to give, or to expect
   std::vector<Beat> got;
   size_t moved = 0, mismatches = 0, changed = 0, surplus = 0;
-  long first_mismatch = -1, first_cycle = -1, last_cycle = -1, sample_cycle = -1;
+  long first_mismatch = -1, first_cycle = -1, last_cycle = -1, sample_cycle = -1, mismatch_cycle = -1;
   bool offering = false, waiting = false;
   Beat waited;
   std::mt19937 random;
@@ -99,7 +103,10 @@ Options read_options(int argc, char** argv) {
     if (name == "--late") options.late = true;
     else if (name == "--progress") options.progress = true;
     else if (name.rfind("--", 0) != 0) options.plan = name;
-    else if (++at == argc) refuse(name + " lacks its number");
+    else if (++at == argc) refuse(name + (name == "--wave" ? " lacks its file" : " lacks its number"));
+    else if (name == "--wave") options.wave = argv[at];
+    else if (name == "--wave-from") options.wave_from = number(name, argv[at]);
+    else if (name == "--wave-cycles") options.wave_cycles = number(name, argv[at]);
     else if (name == "--stall") options.stall = number(name, argv[at], 99);
     else if (name == "--seed") options.seed = number(name, argv[at]);
     else if (name == "--reset") options.reset = number(name, argv[at]);
@@ -200,20 +207,22 @@ class Simulation {
     for (Stream& stream : streams_) {
       stream.moved = stream.mismatches = stream.surplus = 0;
       stream.first_mismatch = stream.first_cycle = stream.last_cycle = stream.sample_cycle = -1;
+      stream.mismatch_cycle = -1;
       stream.offering = stream.waiting = false;
       stream.got.clear();
       if (stream.is_input) set_bit(design_.in_valid, stream.bit, false);
       else set_bit(design_.out_ready, stream.bit, false);
     }
-    design_.set_reset(true);
+    design_.set_reset(in_reset_ = true);
     for (int edge = 0; edge < 3; ++edge) tick();
-    design_.set_reset(false);
+    design_.set_reset(in_reset_ = false);
     cycle_ = 0;
   }
 
   void tick() {
     design_.set_clock(true);
     design_.eval();
+    if (shown() && !in_reset_) design_.dump(2 * cycle_ + 1);
     design_.set_clock(false);
     design_.eval();
   }
@@ -232,6 +241,12 @@ class Simulation {
     set_bit(design_.in_valid, stream.bit, stream.offering);
   }
 
+  // Of the run after the reset, if there is one.
+  bool shown() const {
+    return !options_.wave.empty() && options_.reset < 0 && cycle_ >= options_.wave_from &&
+           cycle_ - options_.wave_from < options_.wave_cycles;
+  }
+
   // One clock cycle; whether any beat moved.
   bool step() {
     for (Stream& stream : streams_) {
@@ -239,6 +254,7 @@ class Simulation {
       else set_bit(design_.out_ready, stream.bit, options_.late ? stream.waiting : !idle(stream));
     }
     design_.eval();
+    if (shown()) design_.dump(2 * cycle_);
     bool any = false;
     for (Stream& stream : streams_) any |= stream.is_input ? give(stream) : take(stream);
     tick();
@@ -273,7 +289,10 @@ class Simulation {
       ++stream.surplus;
       return false;
     }
-    if (beat != stream.beats[stream.moved] && ++stream.mismatches == 1) stream.first_mismatch = stream.moved;
+    if (beat != stream.beats[stream.moved] && ++stream.mismatches == 1) {
+      stream.first_mismatch = stream.moved;
+      stream.mismatch_cycle = cycle_;
+    }
     stream.got.push_back(beat);
     count(stream);
     return true;
@@ -291,7 +310,7 @@ class Simulation {
         if (!file) refuse(stream.file + ".got cannot be written; is the disk full?");
       }
       std::cout << " " << stream.first_cycle << " " << stream.last_cycle;
-      if (!stream.is_input) std::cout << " " << stream.sample_cycle;
+      if (!stream.is_input) std::cout << " " << stream.sample_cycle << " " << stream.mismatch_cycle;
       std::cout << "\n";
     }
     std::cout << verdict(status) << std::endl;
@@ -331,6 +350,7 @@ class Simulation {
   std::vector<Stream> streams_;
   Options options_;
   long cycle_ = 0;
+  bool in_reset_ = false;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 }  // namespace
@@ -339,5 +359,7 @@ int main(int argc, char** argv) {
   Options options = read_options(argc, argv);
   const auto design = make_design(argc, argv);
   std::vector<Stream> streams = read_plan(options);
+  if (!options.wave.empty() && !design->open_wave(options.wave))
+    refuse("the waveform " + options.wave + " cannot be written, or the program was built without --trace");
   return Simulation(*design, std::move(streams), options).run();
 }

@@ -2,6 +2,9 @@
 #include "Vbench.h"
 #include "driver.h"
 #include "verilated.h"
+#if VM_TRACE
+#include "verilated_vcd_c.h"
+#endif
 
 namespace {
 class Bench final : public Design {
@@ -9,6 +12,9 @@ class Bench final : public Design {
   Bench(int argc, char** argv) {
     context_.commandArgs(argc, argv);
     context_.randReset(2);
+#if VM_TRACE
+    context_.traceEverOn(true);
+#endif
     bench_ = std::make_unique<Vbench>(&context_);
     in_data = bench_->in_data.data();
     in_valid = bench_->in_valid.data();
@@ -17,14 +23,30 @@ class Bench final : public Design {
     out_valid = bench_->out_valid.data();
     out_ready = bench_->out_ready.data();
   }
-  ~Bench() override { bench_->final(); }
+  ~Bench() override {
+    bench_->final();
+#if VM_TRACE
+    wave_.close();
+#endif
+  }
   void eval() override { bench_->eval(); }
   void set_clock(bool high) override { bench_->clk = high; }
   void set_reset(bool high) override { bench_->rst = high; }
+#if VM_TRACE
+  bool open_wave(const std::string& file) override {
+    bench_->trace(&wave_, 99);
+    wave_.open(file.c_str());
+    return wave_.isOpen();
+  }
+  void dump(uint64_t time) override { wave_.dump(time); }
+#endif
 
  private:
   VerilatedContext context_;
   std::unique_ptr<Vbench> bench_;
+#if VM_TRACE
+  VerilatedVcdC wave_;
+#endif
 };
 }  // namespace
 

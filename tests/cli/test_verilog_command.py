@@ -96,6 +96,20 @@ def test_a_simulation_is_reported(mase, net):
 
 
 @VERILATOR
+def test_a_waveform_is_written_with_a_picture_of_who_waits(mase, net):
+    done = mase("verilog", net, "--simulate", "20", "--wave", "net.vcd", "--wave-cycles", "200", cwd=net.parent)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    [told] = [each for each in lines if each.startswith("waveform: ")]
+    assert re.fullmatch(r"waveform: \S+net\.vcd, \d+ cycles from \d+ on; its picture: \S+net\.svg", told)
+    assert (net.parent / "net.vcd").exists()
+    assert (net.parent / "net.svg").exists()
+    head = lines.index(told) + 1
+    assert re.split(" {2,}", lines[head].strip())[:3] == ["operation", "works", "waits for multipliers"]
+    assert all(re.search(r"\d+ %", each) for each in lines[head + 1 :])
+
+
+@VERILATOR
 def test_a_reset_in_flight_changes_no_integer(mase, net):
     done = mase("verilog", net, "--simulate", 50, "--stall", 40, "--reset", 90, cwd=net.parent)
     assert done.returncode == 0, done.stderr
@@ -298,6 +312,8 @@ def test_passes_can_come_first(mase, net):
         (["--bus", "axi"], "--bus adds files to the top module: add -o FOLDER"),
         (["--stall", "40"], "add --simulate N or --vectors FILE"),
         (["--reset", "40"], "add --simulate N or --vectors FILE"),
+        (["--wave", "a.vcd"], "add --simulate N or --vectors FILE"),
+        (["--simulate", "5", "--wave", "none/a.vcd"], "there is no folder"),
     ],
 )
 def test_what_cannot_be_meant_is_status_two(mase, net, words, message):

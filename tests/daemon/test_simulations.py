@@ -22,8 +22,8 @@ class FakeSimulator:
         self.asked, self.ended = [], []
         self.running = self.most = 0
 
-    async def __call__(self, folder, *, cache, stall, progress):
-        self.asked.append((folder, cache, stall))
+    async def __call__(self, folder, *, cache, stall, progress, wave):
+        self.asked.append((folder, cache, stall, wave))
         self.running += 1
         self.most = max(self.most, self.running)
         progress("building 1 of 2", 0.5)
@@ -53,8 +53,8 @@ async def test_the_present_text_is_emitted_into_a_folder_of_the_cache_and_simula
     await file.verilog.emit(PATH, None, {"multipliers": 4})
     simulator.gate.set()
     assert await simulations.simulate(PATH, None, vectors=9, inputs="/w/x.npz", stall=40) == EQUAL
-    ((folder, cache, stall),) = simulator.asked
-    assert (cache, stall) == (tmp_path / "simulations", 40)
+    ((folder, cache, stall, wave),) = simulator.asked
+    assert (cache, stall, wave) == (tmp_path / "simulations", 40, None)
     assert folder.is_relative_to(tmp_path / "verilog")
     params = file.child.asked[-1][1]
     assert (params["folder"], params["vectors"], params["inputs"]) == (str(folder), 9, "/w/x.npz")

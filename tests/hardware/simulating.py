@@ -70,5 +70,5 @@ def check_text(made, folder):
 
 
 def _stream(words):
-    _, _, moved, total, mismatches, _, _, _, first, last, sample = words
+    _, _, moved, total, mismatches, _, _, _, first, last, sample, _ = words
     return Stream(*map(int, (moved, total, mismatches, first, last, sample)))

@@ -68,11 +68,14 @@ class FakeVerilog:
         self.listener.verilog_changed(path, title)
         return found is not None
 
-    async def simulate(self, path, title=None, *, vectors=None, inputs="", stall=0):
+    async def simulate(self, path, title=None, *, vectors=None, inputs="", stall=0, wave=False):
         self.listener.verilog_progress(path, title, "building 1 of 3", 0.3)
         if "# long simulation" in Path(path).read_text():
             await asyncio.Event().wait()
-        return {**SIMULATED, "vectors": vectors or 100, "folder": "/cache/verilog/net"}
+        shown = {"file": "/cache/verilog/net/sim/wave.vcd", "picture": "/cache/verilog/net/sim/wave.svg"}
+        return {
+            **SIMULATED, "vectors": vectors or 100, "folder": "/cache/verilog/net", "wave": shown if wave else None
+        }  # fmt: skip
 
     def adopt(self, snapshot):
         """A fresh snapshot: what was built before is built again."""

@@ -458,6 +458,24 @@ async def test_a_simulation_tells_its_figures_beside_the_estimate(new_editor):
     assert (shown.uri, shown.external) == ("file:///cache/verilog/net", True)
 
 
+@pytest.mark.parametrize(
+    ("answer", "uri"),
+    [
+        ("Open Waveform", "file:///cache/verilog/net/sim/wave.vcd"),
+        ("Open Picture", "file:///cache/verilog/net/sim/wave.svg"),
+    ],
+)
+async def test_a_waveform_is_recorded_and_opened(new_editor, answer, uri):
+    editor = await new_editor(answer=lsp.MessageActionItem(answer))
+    path = await opened(editor)
+    await emit(editor, path)
+    told = await editor.command("mase.recordWaveform", {"uri": path.as_uri()})
+    asked = await editor.expect(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
+    assert asked.message == told["summary"]
+    assert [each.title for each in asked.actions] == ["Open Picture", "Open Waveform", "Open Folder"]
+    assert (await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)).uri == uri
+
+
 async def test_the_estimate_of_an_older_text_is_not_told_beside_a_simulation(editor):
     path = await opened(editor)
     await emit(editor, path)

@@ -134,6 +134,19 @@ async def test_the_simulation_is_bit_exact_and_as_fast_as_estimated(session):
     assert told["summary"].startswith("MLP: 10 vectors, 0 mismatches, ")
 
 
+async def test_a_waveform_tells_how_much_of_the_time_each_layer_works(session):
+    """One multiplier a layer: it works as many cycles of a sample as the layer has weights, as the hover says."""
+    editor, path, _ = session
+    told = await editor.command("mase.recordWaveform", {"uri": path.as_uri(), "vectors": 10, "show": False})
+    wave = told["wave"]
+    works = [each["works"] / wave["cycles"] for each in wave["operations"]]
+    assert works == pytest.approx([weights / max(WEIGHTS) for weights in WEIGHTS], abs=0.02)
+    assert Path(wave["file"]).stat().st_size > 1000
+    use = row_of(path, "logits = self.head(x)")
+    card = (await editor.hover(path, use, 10)).contents.value
+    assert re.search(rf"160 cycles per sample · .*works {round(100 * works[-1])} % of the time", card)
+
+
 async def test_a_folder_stands_alone(session):
     editor, path, _ = session
     folder = path.parent / "hardware"

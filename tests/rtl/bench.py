@@ -54,6 +54,7 @@ class Result:
     first_cycle: int
     last_cycle: int
     sample_cycle: int
+    mismatch_cycle: int
     got: list[int]
 
     @property

@@ -104,7 +104,7 @@ export abstract class Methods {
   }
 
   /** Simulate the hardware of a model and compare the results with the expected integers. */
-  simulate(params: { path: string; model?: string; vectors?: number; inputs?: string; stall?: number }): Promise<Simulation> {
+  simulate(params: { path: string; model?: string; vectors?: number; inputs?: string; stall?: number; wave?: boolean }): Promise<Simulation> {
     return this.answer('mase/simulate', params);
   }
 

@@ -180,6 +180,8 @@ export interface SimulationReport {
   seconds: Record<string, number>;
   /** the tool's own words, where it failed */
   log: string;
+  /** {file, picture, begin, cycles, column, operations}: the waveform that was asked for, and in how many of its cycles each operation works or waits; else None */
+  wave: WaveRecord | null;
   latency: number;
   summary: string;
 }
@@ -455,6 +457,8 @@ export interface Simulation {
   seconds: Record<string, number>;
   /** the tool's own words, where it failed */
   log: string;
+  /** {file, picture, begin, cycles, column, operations}: the waveform that was asked for, and in how many of its cycles each operation works or waits; else None */
+  wave: WaveRecord | null;
   latency: number;
 }
 
@@ -904,6 +908,16 @@ export interface FirstMismatch {
   element: number;
   expected: number;
   got: number;
+}
+
+/** A waveform. picture: a drawing of the activity, as SVG. begin: its first cycle, from the end of reset. column: cycles of a column. */
+export interface WaveRecord {
+  file: string;
+  picture: string;
+  begin: number;
+  cycles: number;
+  column: number;
+  operations: ActivityRecord[];
 }
 
 /** One function of the API. params, result: JSON schemas. since: the first version that has it. until: the first version that may lack it, None while none is planned. */
@@ -1462,15 +1476,27 @@ export interface PartRecord {
   source: string;
 }
 
-/** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them. */
+/** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. utilisation: the share of the whole's interval in which it works. reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them. */
 export interface Estimate {
   multipliers?: number;
   luts?: number;
   memory_bits?: number;
   cycles?: number;
   latency?: number;
+  utilisation?: number;
   reads?: number;
   waits?: boolean;
+}
+
+/** The cycles of a waveform by what an operation does in them, see `simulation.waves.STATES`. columns: the same numbers in each part of the time. */
+export interface ActivityRecord {
+  name: string;
+  works: number;
+  waits_for_multipliers: number;
+  waits_for_room: number;
+  waits_for_data: number;
+  inside: number;
+  columns: number[][];
 }
 
 /** A `# mase:` comment about a model. set: its named set. own: of this model alone. skip: it gives no inputs. */

@@ -29,8 +29,8 @@ export class VerilogApi {
     return this.passes.execute('mase.emitVerilog', { path, model, ...order, show: false });
   }
 
-  simulate({ path, model }: PassTarget): Promise<SimulationReport | null> {
-    return this.passes.execute('mase.simulateVerilog', { path, model, show: false });
+  simulate({ path, model }: PassTarget, wave: boolean): Promise<SimulationReport | null> {
+    return this.passes.execute('mase.simulateVerilog', { path, model, wave, show: false });
   }
 
   save({ path, model }: PassTarget, folder: string): Promise<EmissionHead | null> {

@@ -1,5 +1,5 @@
 /** The commands for side documents: hardware (emit, change the build, simulate, save, jump, close), and what compilers make. */
-import { Location, LogOutputChannel, Position, Uri, commands, env, window, workspace } from 'vscode';
+import { Location, LogOutputChannel, Position, Uri, ViewColumn, commands, env, window, workspace } from 'vscode';
 import { guarded, inert } from '../errors';
 import { isNotebook } from '../notebooks';
 import { fill } from '../passes/form';
@@ -32,6 +32,9 @@ const CHANGES = [
 ];
 
 const OPEN_FOLDER = 'Open Folder';
+const OPEN_WAVE = 'Open Waveform';
+/** VS Code's own editor of images, which shows a picture where a text would open. */
+const IMAGES = 'imagePreview.previewEditor';
 const SHOW_LOG = 'Show Log';
 
 export class VerilogCommands {
@@ -49,7 +52,8 @@ export class VerilogCommands {
     const own: Record<string, (target: PassTarget, given: Asked) => Promise<unknown>> = {
       'mase.emitVerilog': (target, given) => this.emit(target, given),
       'mase.verilogSettings': (target) => this.ask(target).then((build) => build && this.show(target, { build })),
-      'mase.simulateVerilog': (target) => this.simulate(target),
+      'mase.simulateVerilog': (target) => this.simulate(target, false),
+      'mase.recordWaveform': (target) => this.simulate(target, true),
       'mase.saveVerilog': (target, given) => this.save(target, given),
       'mase.closeVerilog': (target) => this.close(target),
       'mase.showCompiled': (target, given) => this.showCompiled(target, given.view),
@@ -89,13 +93,14 @@ export class VerilogCommands {
     if (told !== null && told.refusal === null) await showBeside(Uri.parse(told.uri));
   }
 
-  private async simulate(target: PassTarget): Promise<void> {
-    const told = await this.api.simulate(target);
+  private async simulate(target: PassTarget, wave: boolean): Promise<void> {
+    const told = await this.api.simulate(target, wave);
     if (told === null) return;
     if (told.log) this.log.error(`${told.summary}\n${told.log}`);
     const tell = told.status === 'equal' ? window.showInformationMessage : window.showErrorMessage;
-    const buttons = told.log ? [SHOW_LOG, OPEN_FOLDER] : [OPEN_FOLDER];
-    void this.follow(tell(inert(told.summary), ...buttons), told.folder);
+    const buttons = [...(told.log ? [SHOW_LOG] : []), ...(told.wave ? [OPEN_WAVE] : []), OPEN_FOLDER];
+    if (told.wave) await commands.executeCommand('vscode.openWith', Uri.file(told.wave.picture), IMAGES, ViewColumn.Beside);
+    void this.follow(tell(inert(told.summary), ...buttons), told.folder, told.wave?.file);
   }
 
   private async save(target: PassTarget, given: Asked): Promise<void> {
@@ -157,9 +162,11 @@ export class VerilogCommands {
     if (place !== undefined) await goTo(place, true);
   }
 
-  private async follow(answer: Thenable<string | undefined>, folder: string): Promise<void> {
+  private async follow(answer: Thenable<string | undefined>, folder: string, wave?: string): Promise<void> {
     const chosen = await answer;
     if (chosen === SHOW_LOG) this.log.show(true);
+    // A viewer of waveforms, where an extension for them is installed; else the text.
+    if (chosen === OPEN_WAVE && wave !== undefined) await commands.executeCommand('vscode.open', Uri.file(wave));
     if (chosen !== OPEN_FOLDER) return;
     const uri = Uri.file(folder);
     if (env.remoteName === undefined) await commands.executeCommand('revealFileInOS', uri);
