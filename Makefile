@@ -109,7 +109,7 @@ nightly-fuzz: venv
 # What holds for all inputs, tried on new ones every time and on more of them than in `make test`.
 nightly-search: venv
 	MASE_SEARCH=1 $(BIN)/python -m pytest -q -m "not editor" -n auto --maxprocesses 4 --dist loadfile \
-	  $$(grep -rlE --include 'test_*.py' 'from hypothesis import|MASE_SEARCH' tests)
+	  $$(grep -rlE --include 'test_*.py' 'from hypothesis import|MASE_SEARCH|import SEARCH' tests)
 
 # Files of tensors and checkpoints with random damage, other damage every time.
 nightly-files: venv

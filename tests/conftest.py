@@ -74,8 +74,10 @@ def forgotten_afterwards() -> Iterator[None]:
     yield
     if (constructions := sys.modules.get("mase_server.tracing.models.constructions")) is not None:
         constructions._marks.clear()
-    for cached in gc.get_objects():
-        if type(cached) is _Cached and str(cached.__module__).startswith(("mase_server.tracing.", "mase_server.ops.")):
-            cached.cache_clear()
+    for name in list(sys.modules):
+        if name.startswith(("mase_server.tracing.", "mase_server.ops.")):
+            for cached in vars(sys.modules[name]).values():
+                if type(cached) is _Cached:
+                    cached.cache_clear()
     _free_garbage()
     assert gc.isenabled(), "a test of this file switched the garbage collector off for all that follow"

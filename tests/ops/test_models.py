@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mase_server.ops.table import cost_of, named_arguments, op_info, total_cost
 from mase_server.ops.types import iterate_tensors
 from ops.recording import Recording, run
+from tests.conftest import SEARCH
 
 CONTAINERS = (nn.Module, nn.Sequential, nn.ModuleList, nn.ModuleDict)
 LEAVES = tuple(
@@ -116,8 +117,9 @@ def database():
 @pytest.mark.timeout(1200)
 @pytest.mark.filterwarnings("ignore")
 def test_every_sample_of_torch_s_own_operator_database_has_a_cost_and_names():
-    seen = 0
-    for operator in database():
+    """All operators at night, every sixth one in `make test`."""
+    operators, seen = database()[:: 1 if SEARCH else 6], 0
+    for operator in operators:
         for call in sampled(operator):
             seen += 1
             info = op_info(call.kind, call.target)
@@ -125,7 +127,7 @@ def test_every_sample_of_torch_s_own_operator_database_has_a_cost_and_names():
             assert info.bytes(call) >= 0
             given = [*iterate_tensors(call.args), *iterate_tensors(call.kwargs)]
             assert len(list(iterate_tensors(named_arguments(call)))) == len(given), operator.name
-    assert seen > 1000
+    assert seen > len(operators)
 
 
 def sampled(operator):

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import SEARCH
+
 LANGUAGE = (
     "test_patma", "test_named_expressions", "test_scope", "test_super", "test_with", "test_coroutines", "test_asyncgen",
     "test_grammar", "test_dataclasses", "test_class", "test_property", "test_contextlib", "test_augassign",
@@ -59,6 +61,6 @@ def test_library_modules_pass_their_tests_instrumented() -> None:
     check(LIBRARY)
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not SEARCH, reason="takes a minute, make nightly-search runs it")
 def test_the_long_ones_pass_too() -> None:
     check(SLOW)
