@@ -1,5 +1,7 @@
 """Programs for another machine: with GPUs, several processes, a keyboard, a command line, files that are not here."""
 
+import traceback
+
 import pytest
 import torch
 
@@ -60,6 +62,15 @@ def test_a_program_for_another_machine_calls_its_model(tmp_path, name):
     payload = traced(tmp_path, {file: HEAD + BODY + MAIN + PROGRAMS[name]}, file)
     (model,) = payload["models"]
     assert (model["inputs_from"], bound(payload)["h"], payload["problems"]) == ("main", [3, 5], [])
+
+
+def test_seeding_keeps_no_stack_for_a_gpu_that_is_not_there(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(traceback, "format_stack", lambda *args: kept.append(args) or [])
+    program = "    torch.manual_seed(3)\n    torch.cuda.manual_seed(3)\n    net = Net()\n" + CALLS
+    payload = traced(tmp_path, {"net.py": HEAD + BODY + MAIN + program}, "net.py")
+    assert payload["models"][0]["inputs_from"] == "main", payload["problems"]
+    assert not kept
 
 
 def test_a_default_type_of_a_gpu_is_its_element_type(tmp_path):

@@ -361,12 +361,14 @@ def _convert_device(value: Any) -> Any:
     return torch.device("cuda", value) if type(value) is int else value
 
 
+#: Each device that has not been used keeps the stack of its caller, which takes as long as a small model's forward.
+_SEEDS = ("manual_seed", "manual_seed_all", "seed", "seed_all")
 #: Functions of torch.cuda that fail without a GPU, and their results. Whether there is one is decided elsewhere.
 _GPU: Mapping[str, object] = {
     **_make_silent_functions(
         "init", "set_device", "synchronize", "ipc_collect", "reset_peak_memory_stats", "reset_max_memory_allocated",
         "reset_max_memory_cached", "reset_accumulated_memory_stats", "set_per_process_memory_fraction",
-        "set_rng_state", "set_rng_state_all", "set_stream",
+        "set_rng_state", "set_rng_state_all", "set_stream", *_SEEDS,
     ),
     **{name: type(name, (_Idle,), {}) for name in ("current_stream", "default_stream", "Stream", "Event", "CUDAGraph")},
     "current_device": _make_constant_function(0),
@@ -406,7 +408,9 @@ _QUIET: tuple[tuple[Any, Mapping[str, object]], ...] = (
     (torch.cuda.nvtx, _make_silent_functions("range_push", "range_pop", "mark", "range_start", "range_end")),
     (torch.cuda.profiler, _make_silent_functions("start", "stop", "init")),
     (torch._C._nn, {"_parse_to": lambda *args, **kwargs: _PARSE_TO(*map(_convert_device, args), **kwargs)}),
-    (torch.mps, _make_silent_functions("empty_cache", "synchronize", "manual_seed", "seed")),
+    (torch.mps, _make_silent_functions("empty_cache", "synchronize", *_SEEDS)),
+    (torch.xpu, _make_silent_functions(*_SEEDS)),
+    (torch.mtia, _make_silent_functions(*_SEEDS)),
     (torch, {"set_default_tensor_type": lambda kind: _set_default_type(kind)}),
     (multiprocessing, {"spawn": lambda function, args=(), *more, **named: function(0, *args)}),
     # A debugger would wait at an empty terminal forever.
