@@ -317,6 +317,8 @@ def _read_subscript(code: CodeType, last: int) -> int | None:
     told = code.co_code[last + 2 :]
     steps = [pair for pair in zip(told[::2], told[1::2], strict=True) if dis.opname[pair[0]] != "CACHE"][:2]
     names = [dis.opname[step] for step, _ in steps]
+    if names and not names[0].startswith(("LOAD_", "EXTENDED_ARG")):
+        return None
     if names[:1] == ["LOAD_CONST"] and "EXTENDED_ARG" not in names and names[1:2] != ["BINARY_OP"]:
         value = code.co_consts[steps[0][1]]  # to decode the whole function takes a hundred times as long
         return value if type(value) is int and names[1].startswith("BINARY_SUBSCR") else None
