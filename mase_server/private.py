@@ -102,7 +102,7 @@ def _check_one_above(path: Path, folder: Path, found: os.stat_result) -> None:
         )
 
 
-def _check_ownership(path: Path, found: os.stat_result, kind: str, forbidden: int) -> None:
+def _check_ownership(path: str | Path, found: os.stat_result, kind: str, forbidden: int) -> None:
     if not (stat.S_ISDIR if kind == "folder" else stat.S_ISREG)(found.st_mode):
         raise NotPrivate(f"{path} is no {kind}; remove it")
     if user_id() is None:
@@ -118,7 +118,7 @@ def _check_ownership(path: Path, found: os.stat_result, kind: str, forbidden: in
 
 def read_own(path: str | Path) -> bytes:
     """The bytes of a file that nobody else can write; NotPrivate, or OSError if it is missing."""
-    return _read_checked(Path(path), _WRITE, -1)
+    return _read_checked(path, _WRITE, -1)
 
 
 def read_private(path: Path, limit: int = 1 << 16) -> str:
@@ -126,7 +126,7 @@ def read_private(path: Path, limit: int = 1 << 16) -> str:
     return _read_checked(path, _ANYTHING, limit).decode("utf-8", "replace")
 
 
-def _read_checked(path: Path, forbidden: int, limit: int) -> bytes:
+def _read_checked(path: str | Path, forbidden: int, limit: int) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:

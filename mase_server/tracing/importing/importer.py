@@ -121,19 +121,21 @@ class WorkspaceImporter:
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""
-        return load_code(path, self._cache)
+        return load_code(path, self._cache, self._rewrite)
+
+    def _rewrite(self, source: bytes, path: str) -> Instrumented:
+        started = time.process_time()
+        try:
+            return instrument(source, path)
+        finally:
+            self._rewriting += time.process_time() - started
 
     def prepare_or_skip(self, path: str, namespace: Namespace) -> CodeType | None:
         """Prepare as `prepare`; None for a further new file of a big package, which a later trace rewrites."""
-        if is_cached(path, self._cache) or is_pinned(path):
-            return self.prepare(path, namespace)
-        if self._rewriting > MAX_REWRITING:
+        if self._rewriting > MAX_REWRITING and not is_cached(path, self._cache) and not is_pinned(path):
             self.imported.append(path)
             return None
-        started = time.process_time()
-        code = self.prepare(path, namespace)
-        self._rewriting += time.process_time() - started
-        return code
+        return self.prepare(path, namespace)
 
     @contextlib.contextmanager
     def marking(self) -> Iterator[dict[str, bytes]]:
@@ -164,7 +166,7 @@ def _get_root_prefixes(root: str) -> tuple[str, ...]:
 def owns(root: str, path: str) -> bool:
     """Is the file one of the workspace's own, and not of an interpreter or of packages inside it?"""
     return not _is_standard(path) and any(
-        path.startswith(prefix) and _FOREIGN.isdisjoint(Path(path).parts[prefix.count(os.sep) :])
+        path.startswith(prefix) and _FOREIGN.isdisjoint(path[len(prefix) :].split(os.sep))  # noqa: PTH206 - as below
         for prefix in _get_root_prefixes(root)
     )
 
@@ -213,21 +215,26 @@ _MAGIC = b"mase%d-%b-%x" % (VERSION, importlib.util.MAGIC_NUMBER.hex().encode(),
 _CHECK = 4
 
 
-def load_code(path: str, cache: str | None) -> Instrumented:
+def load_code(
+    path: str, cache: str | None, rewrite: Callable[[bytes, str], Instrumented] | None = None
+) -> Instrumented:
     """The instrumented code of a file, from the cache folder if there is a valid entry.
+
+    rewrite: makes it where there is none, `instrument` by default.
 
     Raises OSError for a file that cannot be read, and whatever `compile` raises for one with errors.
     """
+    rewrite = rewrite or instrument
     with without_recording():  # except for the source itself
         source = read_source(path)
         digest = hashlib.sha256(source).digest()
         note_source(path, source, digest.hex())
         if cache is None:
-            return instrument(source, path)
+            return rewrite(source, path)
         entry = _get_entry_path(path, cache)
         found = _read_entry(entry, digest)
         if found is None:
-            found = instrument(source, path)
+            found = rewrite(source, path)
             if not is_typed(path):  # the next key changes it again
                 _write_entry(entry, digest, found)
         return found
