@@ -75,6 +75,11 @@ MOVES = frozenset({torch.Tensor.cpu, torch.Tensor.cuda, torch.Tensor.pin_memory}
 #: Callables that take a device as a plain string among their arguments.
 TAKE_DEVICE_TEXT = frozenset({torch.Tensor.to, torch.Tensor.type})
 DEVICE_WORDS = frozenset({"cpu", "cuda", "mps", "xpu", "hpu", "npu", "meta"})
+#: Callables that tell the shape or the element type of a tensor, which its stand-in has too.
+TELLS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("dim", "ndimension", "size", "numel", "nelement", "element_size", "is_floating_point", "is_complex")
+)
 #: The switch of gradients: `no_grad` calls it twice around each weight that a layer draws.
 SWITCH = torch._C._set_grad_enabled
 #: The type of the callables behind attributes such as `Tensor.shape`.

@@ -35,6 +35,7 @@ from mase_server.tracing.recording.calling import (
     READS,
     SWITCH,
     TAKE_DEVICE_TEXT,
+    TELLS,
     UNDEFINED,
     Values,
     autocast_key,
@@ -306,7 +307,7 @@ class MetaMode(TorchFunctionMode):
             return self._run_really(func, args, kwargs)
         if type(func) is GETTER:
             return self._get_attribute(func, args, kwargs)
-        if func is SWITCH:
+        if func is SWITCH or func in TELLS:
             return func(*args, **kwargs)
         if func in READS:
             return self._read_values(func, args, kwargs)
