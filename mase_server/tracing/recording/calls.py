@@ -27,7 +27,6 @@ from mase_server.tracing.recording.values import (
     describe_value,
     fields_of,
     holds_tensor,
-    tensors_in,
 )
 
 if TYPE_CHECKING:
@@ -342,9 +341,7 @@ class Reports:
             described = describe_value(value)
         if recorder is not None:
             if len(recorder.events) < MAX_EVENTS:
-                node = recorder.node_of_value(value)
-                alone = isinstance(value, torch.Tensor)
-                parts = () if alone else tuple(map(recorder.node_of_value, tensors_in(value)))
+                node, parts = recorder.origins(value)
                 recorder.events.append(Event(site, described, recorder.scope, node, parts))
         elif len(self.outside) < MAX_EVENTS:
             self.kept.append(value)

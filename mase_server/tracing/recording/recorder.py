@@ -55,6 +55,7 @@ from mase_server.tracing.recording.values import (
     describe_value,
     fields_of,
     holds_tensor,
+    tensors_in,
 )
 
 IsLeaf = Callable[[nn.Module, str], bool]
@@ -503,6 +504,13 @@ class Recorder(MetaMode):
                     return found
         fields = fields_of(value) if value is not None else None
         return self.node_of_value(list(fields.values())) if fields else -1
+
+    def origins(self, value: Any) -> tuple[int, tuple[int, ...]]:
+        """The call that made a value, and for a container those of its tensors; a run at other sizes knows neither."""
+        if not self.positions:
+            return -1, ()
+        alone = isinstance(value, torch.Tensor)
+        return self.node_of_value(value), () if alone else tuple(map(self.node_of_value, tensors_in(value)))
 
     def made(self) -> set[int]:
         """The identities of the inputs, and of the tensors that calls computed."""
