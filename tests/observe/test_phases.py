@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from mase_server.daemon.status import Status
 from mase_server.protocol.request import TraceRequest
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.worker import parent
+from mase_server.worker.job import trace
 
 KINDS = ("import", "running", "constructor", "nonsense", "")
 
@@ -213,3 +215,20 @@ def test_a_child_says_the_name_of_its_request_when_it_is_done():
     )
     assert [message["event"] for message in sent] == ["failed", "done"]
     assert sent[-1]["request"] == "s7"
+
+
+def test_a_package_of_the_workspace_is_one_import(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (tmp_path / "ours").mkdir()
+    for name in ("__init__", "first", "second"):
+        (tmp_path / "ours" / f"{name}.py").write_text("import colorsys\n" if name == "second" else "")
+    path = tmp_path / "net.py"
+    path.write_text("import torch\nimport ours.first\nimport ours.second\n")
+    sent = []
+    try:
+        trace(TraceRequest(str(path), str(tmp_path), "", 1, scratch=str(tmp_path / "scratch")), sent.append)
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ours"]:
+            del sys.modules[name]
+    phases = [message["of"] for message in sent if message.get("kind") == "import"]
+    assert phases == ["ours.first", "colorsys"]

@@ -169,10 +169,19 @@ class MissingImports:
     def _time_import(
         self, name: str, names: Sequence[str] | None, level: int, frame: FrameType
     ) -> AbstractContextManager[None]:
-        """Report the duration of an import by the workspace's own code, unless the module is loaded already."""
+        """Report the duration of an import by the workspace's own code, unless the module is loaded already.
+
+        Neither is a part of one of its own packages reported: that is code of the workspace which runs.
+        """
         known = getattr(sys.modules.get(name), "__dict__", None)
-        there = level or (known is not None and all(each in known for each in names or ()))
+        there = level or (known is not None and all(each in known for each in names or ())) or self._is_part(name)
         return nullcontext() if there or not self._owns(frame.f_code.co_filename) else report_phase("import", name)
+
+    def _is_part(self, name: str) -> bool:
+        """Is it a module in a package of the workspace that is loaded?"""
+        package, dot, _ = name.partition(".")
+        places = getattr(sys.modules.get(package), "__path__", ()) if dot else ()
+        return any(self._owns(f"{place}{os.sep}") for place in places)
 
     def _is_only_a_folder(self, module: Any) -> bool:
         """Is it a folder of the workspace without any code, such as `wandb` with logged runs?"""
