@@ -27,6 +27,7 @@ from pathlib import Path
 
 import platformdirs
 
+from mase_server.reading import read_descriptor
 from mase_server.system import HAS_LOCKS, is_of_one, try_lock, user_id
 
 _SHORTEST_TOKEN = 16
@@ -118,7 +119,7 @@ def _check_ownership(path: str | Path, found: os.stat_result, kind: str, forbidd
 
 def read_own(path: str | Path) -> bytes:
     """The bytes of a file that nobody else can write; NotPrivate, or OSError if it is missing."""
-    return _read_checked(path, _WRITE, -1)
+    return _read_checked(path, _WRITE, None)
 
 
 def read_private(path: Path, limit: int = 1 << 16) -> str:
@@ -126,16 +127,18 @@ def read_private(path: Path, limit: int = 1 << 16) -> str:
     return _read_checked(path, _ANYTHING, limit).decode("utf-8", "replace")
 
 
-def _read_checked(path: str | Path, forbidden: int, limit: int) -> bytes:
+def _read_checked(path: str | Path, forbidden: int, limit: int | None) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotPrivate(f"{path} is no file; remove it") from error
         raise
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         _check_ownership(path, os.fstat(descriptor), "file", forbidden)
-        return file.read(limit)
+        return read_descriptor(descriptor, limit)
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, text: str) -> None:

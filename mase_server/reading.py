@@ -14,6 +14,7 @@ from pathlib import Path
 MIB = 1 << 20
 #: Maximum bytes of a model file; the longest in public libraries have a third of this.
 MOST = 8 * MIB
+_CHUNK = 1 << 16
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -66,13 +67,22 @@ def _read_regular_file(path: str, most: int | None) -> bytes:
     # Check before opening it, because opening alone has effects on some devices.
     _check_regular(path, os.stat(path), most)  # noqa: PTH116 - hundreds of modules at a key
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        _check_regular(path, found, most)
-        data = file.read() if most is None else file.read(most + 1)
+    try:
+        _check_regular(path, os.fstat(descriptor), most)
+        data = read_descriptor(descriptor, None if most is None else most + 1)
+    finally:
+        os.close(descriptor)
     if most is not None and len(data) > most:  # it grew meanwhile, or its size is unknown until it is read
         raise _too_large(path, most)
     return data
+
+
+def read_descriptor(descriptor: int, most: int | None = None) -> bytes:
+    """The bytes of an open file. most: the maximum number."""
+    data = bytearray()
+    while part := os.read(descriptor, _CHUNK if most is None else min(_CHUNK, most - len(data))):
+        data += part
+    return bytes(data)
 
 
 def _check_regular(path: str, found: os.stat_result, most: int | None) -> None:

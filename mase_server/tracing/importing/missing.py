@@ -109,24 +109,26 @@ class MissingImports:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            if not self._owns(sys._getframe(1).f_code.co_filename) and getattr(sys.modules.get(name), "__file__", None):
+            frame = sys._getframe(1)
+            home = frame.f_code.co_filename
+            if not self._owns(home) and getattr(sys.modules.get(name), "__file__", None):
                 return original(name, globals, locals, fromlist or (), level)  # torch's own, in the midst of a call
-            with self._time_import(name, fromlist, level, sys._getframe(1)):
+            with self._time_import(name, fromlist, level, home):
                 try:
                     if not level:
-                        self._avoid_namesakes(name.partition(".")[0], sys._getframe(1).f_code.co_filename)
+                        self._avoid_namesakes(name.partition(".")[0], home)
                     found = original(name, globals, locals, fromlist or (), level)
                     if not level and self._is_only_a_folder(found):
                         del sys.modules[found.__name__]
                         raise ModuleNotFoundError(f"No module named {found.__name__!r}", name=found.__name__)
                 except Exception as error:
-                    frame, absolute = sys._getframe(1), _resolve_module_name(name, globals, level)
+                    absolute = _resolve_module_name(name, globals, level)
                     if not self._is_tolerable(error, absolute, frame):
                         raise
-                    if not level and self._homes.add(absolute, frame.f_code.co_filename):
+                    if not level and self._homes.add(absolute, home):
                         return importing(name, globals, locals, fromlist, level)
                     return self._make_placeholder(error, absolute, fromlist, frame, bool(level))
-                return self._complete_module(found, fromlist, sys._getframe(1)) if fromlist else found
+                return self._complete_module(found, fromlist, frame) if fromlist else found
 
         return importing
 
@@ -167,7 +169,7 @@ class MissingImports:
             raise
 
     def _time_import(
-        self, name: str, names: Sequence[str] | None, level: int, frame: FrameType
+        self, name: str, names: Sequence[str] | None, level: int, home: str
     ) -> AbstractContextManager[None]:
         """Report the duration of an import by the workspace's own code, unless the module is loaded already.
 
@@ -175,7 +177,7 @@ class MissingImports:
         """
         known = getattr(sys.modules.get(name), "__dict__", None)
         there = level or (known is not None and all(each in known for each in names or ())) or self._is_part(name)
-        return nullcontext() if there or not self._owns(frame.f_code.co_filename) else report_phase("import", name)
+        return nullcontext() if there or not self._owns(home) else report_phase("import", name)
 
     def _is_part(self, name: str) -> bool:
         """Is it a module in a package of the workspace that is loaded?"""
