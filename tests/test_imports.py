@@ -21,7 +21,7 @@ SHARED = (
 MAY_IMPORT = {
     **dict.fromkeys(("dtypes", "programs", "reading", "suggestions", "tools", "visible"), ()),
     "system": ("programs",),
-    "private": ("system",),
+    "private": ("reading", "system"),
     "notebooks": ("reading",),
     "paths": ("reading",),
     "dependencies": ("reading",),
