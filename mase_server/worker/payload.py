@@ -21,6 +21,7 @@ from torch import nn
 from mase_server.dependencies import Dependency
 from mase_server.dtypes import SHORT
 from mase_server.ir.build import attribute, used_calls
+from mase_server.ops.paths import identity
 from mase_server.ops.table import named_arguments, op_info, parameters_of, weights_of
 from mase_server.ops.types import OpCall, OpInfo, TensorType
 from mase_server.protocol.records import (
@@ -178,7 +179,7 @@ class _Tables:
 
     def value(self, model: int, values: Sequence[Value]) -> int:
         """The row of a value, given as its value in each run of a model."""
-        key = (model, *(id(value) if type(value) is TensorType else value for value in values))
+        key = (model, *(identity(value) if type(value) is TensorType else value for value in values))
         found = self._value_rows.get(key)
         if found is None:
             found = self._value_rows[key] = len(self.values)
@@ -378,7 +379,7 @@ class NodeWriter:
         return flops
 
     def _describe_frame(self, mark: Mark) -> list[Any]:
-        key = id(mark[0]), mark[1]
+        key = identity(mark[0]), mark[1]
         found = self._frames.get(key)
         if found is None:
             position = resolve_mark(mark)
@@ -399,12 +400,12 @@ class NodeWriter:
         return blob
 
     def _describe_module(self, module: nn.Module) -> NodeDetails:
-        found = self._modules.get(id(module))
+        found = self._modules.get(identity(module))
         if found is None:
             count, size = parameters_of(module)
             own = {name: _tensor_text(parameter) for name, parameter in module.named_parameters()}
             text = write_repr(module)
-            found = self._modules[id(module)] = {
+            found = self._modules[identity(module)] = {
                 "module": text if len(text) < 2000 else f"{type(module).__name__}(...)",
                 "parameters": own if len(own) <= 32 else {},
                 "parameter_count": count,

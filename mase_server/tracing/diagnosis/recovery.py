@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.ops.paths import identity
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.explainers import explain_call
 from mase_server.tracing.diagnosis.failure import Call, Failure, Origin, name_of
@@ -66,7 +67,7 @@ class RecoveringRecorder(Recorder):
 
     def doubts(self, value: Any) -> bool:
         """Does a value depend on a stand-in?"""
-        return bool(self._doubted) and any(id(tensor) in self._doubted for tensor in iterate_leaf_tensors(value))
+        return bool(self._doubted) and any(identity(tensor) in self._doubted for tensor in iterate_leaf_tensors(value))
 
     def _output_argument(self, value: Any) -> Any:
         return None if self.recovered else super()._output_argument(value)
@@ -117,7 +118,7 @@ class RecoveringRecorder(Recorder):
         self.failure = replace(self.failure, origins=found)
 
     def _find_origin(self, value: Any) -> Origin | None:
-        index = self._nodes.get(id(value)) if isinstance(value, torch.Tensor) else None
+        index = self._nodes.get(identity(value)) if isinstance(value, torch.Tensor) else None
         if index is None:
             return None
         while self.calls[index].helper and (before := references(self.calls[index].args)):
@@ -142,7 +143,7 @@ class RecoveringRecorder(Recorder):
 
     def _mark_doubted(self, value: Any) -> Any:
         for tensor in iterate_leaf_tensors(value):
-            self._doubted[id(tensor)] = tensor
+            self._doubted[identity(tensor)] = tensor
         return value
 
     def _recover_from(self, error: Exception, make: Callable[[], Any]) -> Any:

@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 
 import torch
 
+from mase_server.ops.paths import identity
 from mase_server.protocol.wire import Message
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep  # noqa: PTH120 - compared with code.co_filename, a plain string
@@ -72,7 +73,7 @@ def capture_stack(stop: FrameType | None, depth: int = 1) -> Stack:
 def resolve_mark(mark: Mark) -> Position:
     """The position that a mark refers to."""
     code, last = mark
-    key = id(code), last
+    key = identity(code), last
     found = _resolved.get(key)
     if found is None:
         found = _resolved[key] = _read_position(code, last)
@@ -80,9 +81,9 @@ def resolve_mark(mark: Mark) -> Position:
 
 
 def _read_position(code: CodeType, last: int) -> Position:
-    if id(code) not in _tables:
-        _tables[id(code)] = code, list(code.co_positions())
-    table = _tables[id(code)][1]
+    if identity(code) not in _tables:
+        _tables[identity(code)] = code, list(code.co_positions())
+    table = _tables[identity(code)][1]
     line, end_line, column, end_column = table[last // 2] if last >= 0 else (code.co_firstlineno, None, None, None)
     first = code.co_firstlineno if line is None else line
     start = -1 if column is None else column

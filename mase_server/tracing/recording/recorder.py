@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.ops.paths import named_modules, paths_by_identity, plain_attribute_path
+from mase_server.ops.paths import identity, named_modules, paths_by_identity, plain_attribute_path
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.diagnosis.failure import Failure
 from mase_server.tracing.guards import seen_of
@@ -245,7 +245,7 @@ class Recorder(MetaMode):
             return self._trace_sizes(args[0], out, args[1] if len(args) > 1 else kwargs.get("dim"))
         if type(func) is GETTER:
             return self._record_getter(func, args, out)
-        if func is torch.Tensor.__len__ and (call := self._nodes.get(id(args[0]))) is not None:
+        if func is torch.Tensor.__len__ and (call := self._nodes.get(identity(args[0]))) is not None:
             self.sizes.ask(call, 0)
         if func in READS and func not in PRINTS:
             self.reads += 1
@@ -256,7 +256,7 @@ class Recorder(MetaMode):
 
     def _trace_sizes(self, tensor: torch.Tensor, out: Any, dimension: int | None) -> Any:
         """A size, or all sizes, of a tensor that a call made: numbers that log what the code does with them."""
-        call = self._nodes.get(id(tensor))
+        call = self._nodes.get(identity(tensor))
         if call is None:
             return out
         if isinstance(out, int):
@@ -270,14 +270,18 @@ class Recorder(MetaMode):
     def length(self, value: Any) -> int:
         """`len(value)` while recording: for a tensor a number that logs what the code does with it."""
         found = len_of(value)
-        if self.sizes.muted or not isinstance(value, torch.Tensor) or (call := self._nodes.get(id(value))) is None:
+        if (
+            self.sizes.muted
+            or not isinstance(value, torch.Tensor)
+            or (call := self._nodes.get(identity(value))) is None
+        ):
             return found
         return TracedInt.of(found, Size(call, 0), self.sizes)
 
     def _record_seen_value(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
         """Remember a value that the forward saw, if the graph can look there again."""
         tensors = [each for each in args if isinstance(each, torch.Tensor)]
-        if not tensors or not any(id(each) in self._nodes for each in tensors):
+        if not tensors or not any(identity(each) in self._nodes for each in tensors):
             return
         values: list[Any] = [self.shadows.get(each) if isinstance(each, torch.Tensor) else each for each in args]
         values = [value if value is not None else each for value, each in zip(values, args, strict=True)]
@@ -303,7 +307,7 @@ class Recorder(MetaMode):
     def _record_given_data(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
         """After `tensor.data = data`: the model's own tensors take its values, others are the data from now on."""
         described = describe_value(data)
-        if id(tensor) not in self._attributes:
+        if identity(tensor) not in self._attributes:
             self._bind(tensor, self._add("call_method", "detach", (self._argument(data),), {}, described))
             return
         with torch._C.DisableTorchFunction():
@@ -324,7 +328,7 @@ class Recorder(MetaMode):
         if (
             place is not None
             and isinstance(args[0], torch.Tensor)
-            and (source := self._nodes.get(id(args[0]))) is not None
+            and (source := self._nodes.get(identity(args[0]))) is not None
         ):
             dimension = args[place] if len(args) > place else kwargs.get("dim", 0)
             self.sizes.ask(source, int(dimension) % max(1, args[0].dim()))
@@ -333,7 +337,7 @@ class Recorder(MetaMode):
     def _fresh(self, out: Any) -> Any:
         """Make an alias for a call that returned one of its inputs, so that identity still means data flow."""
         if isinstance(out, torch.Tensor):
-            if id(out) not in self._nodes and id(out) not in self._attributes:
+            if identity(out) not in self._nodes and identity(out) not in self._attributes:
                 return out
             with torch._C.DisableTorchFunction():
                 alias = out.detach() if not out.requires_grad else torch.ops.aten.alias(out)
@@ -347,7 +351,7 @@ class Recorder(MetaMode):
 
     def call(self, module: nn.Module, args: Any, kwargs: Kwargs, original: Callable[..., Any]) -> Any:
         """Every `module(...)` while recording: a leaf becomes one node, others are run through."""
-        path = self._module_paths.get(id(module))
+        path = self._module_paths.get(identity(module))
         if self._paused or path is None:
             return original(module, *args, **kwargs)
         if module is not self.root and self.is_leaf(module, path) and self._has_its_own(module):
@@ -363,7 +367,7 @@ class Recorder(MetaMode):
 
     def _has_its_own(self, module: nn.Module) -> bool:
         """Does it have the parameters that the model was given with? `torch.func.functional_call` lends it others."""
-        return all(value is None or id(value) in self._attributes for value in module._parameters.values())
+        return all(value is None or identity(value) in self._attributes for value in module._parameters.values())
 
     def _call_leaf(self, module: nn.Module, path: str, args: Any, kwargs: Kwargs, original: Callable[..., Any]) -> Any:
         arguments = tuple(self._argument(value) for value in args)
@@ -426,7 +430,7 @@ class Recorder(MetaMode):
         return out
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
-        known = id(tensor) in self._nodes or id(tensor) in self._attributes
+        known = identity(tensor) in self._nodes or identity(tensor) in self._attributes
         return known or self._plain_attribute(tensor) is not None
 
     def _scope_of(self, path: str, module: nn.Module) -> int:
@@ -463,7 +467,7 @@ class Recorder(MetaMode):
     def _bind(self, value: Any, index: int, depth: int = 0) -> None:
         """From now on, the tensors in `value` are the result of call `index`."""
         if isinstance(value, torch.Tensor):
-            self._nodes[id(value)] = index
+            self._nodes[identity(value)] = index
             self._keep.append(value)
             return
         if depth > 6:
@@ -496,7 +500,7 @@ class Recorder(MetaMode):
     def node_of_value(self, value: Any) -> int:
         """The call that made a tensor, or the first tensor of a container; -1 if none did."""
         if isinstance(value, torch.Tensor):
-            return self._nodes.get(id(value), -1)
+            return self._nodes.get(identity(value), -1)
         if isinstance(value, (list, tuple)):
             for item in value:
                 found = self.node_of_value(item)
@@ -575,10 +579,10 @@ class Recorder(MetaMode):
 
     def _encode_generator(self, value: torch.Generator) -> Any:
         """A generator of the user's: each run of the graph begins with a new one of the same seed."""
-        found = self._nodes.get(id(value))
+        found = self._nodes.get(identity(value))
         if found is None:
             template = self._add_constant(Seeded(value.initial_seed()))
-            found = self._nodes[id(value)] = self._add("call_function", template, (), {}, describe_value(value))
+            found = self._nodes[identity(value)] = self._add("call_function", template, (), {}, describe_value(value))
             self._keep.append(value)
         return ref(found)
 
@@ -588,10 +592,10 @@ class Recorder(MetaMode):
         return Constant(name)
 
     def _index_of(self, tensor: torch.Tensor) -> int:
-        found = self._nodes.get(id(tensor))
+        found = self._nodes.get(identity(tensor))
         if found is not None:
             return found
-        path = self._attributes.get(id(tensor)) or self._plain_attribute(tensor)
+        path = self._attributes.get(identity(tensor)) or self._plain_attribute(tensor)
         if path is None and (found := self._same_memory(tensor)) is not None:
             self._bind(tensor, found)
             return found
@@ -609,8 +613,8 @@ class Recorder(MetaMode):
             return None
         for kept in reversed(self._keep):
             if isinstance(kept, torch.Tensor) and _get_memory_key(kept) == key:
-                if id(kept) in self._nodes:
-                    return self._nodes[id(kept)]
+                if identity(kept) in self._nodes:
+                    return self._nodes[identity(kept)]
                 if self._plain_attribute(kept) is not None:
                     return self._index_of(kept)
         return None
@@ -628,9 +632,9 @@ class Recorder(MetaMode):
             for path, module in named_modules(self.root):
                 for name, value in vars(module).items():
                     if isinstance(value, torch.Tensor) and (found := plain_attribute_path(path, module, name)):
-                        self._plain_attributes[id(value)] = found
+                        self._plain_attributes[identity(value)] = found
                         self._keep.append(value)
-        return self._plain_attributes.get(id(tensor))
+        return self._plain_attributes.get(identity(tensor))
 
     def _output_argument(self, value: Any) -> Any:
         if value is None or isinstance(value, (torch.Tensor, bool, int, float, str)):

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from mase_server.ops.paths import identity
 from mase_server.ops.types import Kwargs
 from mase_server.tracing.recording.calling import (
     CONSTRUCTORS,
@@ -143,12 +144,12 @@ class Shadows:
 
     def get(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The real value of `tensor`, None if it is unknown."""
-        entry = self._real.get(id(tensor))
+        entry = self._real.get(identity(tensor))
         if entry is None:
-            if id(tensor) not in self._later:
+            if identity(tensor) not in self._later:
                 return None
-            make = self._later.pop(id(tensor))[1]
-            entry = self._real[id(tensor)] = tensor, make()
+            make = self._later.pop(identity(tensor))[1]
+            entry = self._real[identity(tensor)] = tensor, make()
         real = entry[1]
         if self._tainted:
             with torch._C.DisableTorchFunction():
@@ -158,34 +159,34 @@ class Shadows:
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Is the value of `tensor` known? It is not made for that."""
-        key = id(tensor)
+        key = identity(tensor)
         return key in self._later or (key in self._real and self.get(tensor) is not None)
 
     def put_later(self, tensor: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
         """`make` returns the value of `tensor`, once somebody asks for it; gives `tensor` back."""
-        self._later[id(tensor)] = tensor, make
+        self._later[identity(tensor)] = tensor, make
         return tensor
 
     def put(self, tensor: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         """Remember `real` as the value of `tensor`, if it is small; gives `tensor` back."""
         if _count_stored_elements(real) <= self.limit:
-            self._real[id(tensor)] = (tensor, real)
+            self._real[identity(tensor)] = (tensor, real)
         return tensor
 
     def twin(self, real: torch.Tensor, *, known: bool = True) -> torch.Tensor:
         """The meta tensor for `real`: always the same one for the same tensor."""
-        entry = self._twins.get(id(real))
+        entry = self._twins.get(identity(real))
         if entry is not None:
             return entry[1]
         meta = make_empty_like(real, "meta")
-        self._twins[id(real)] = (real, meta)
+        self._twins[identity(real)] = (real, meta)
         if known:
-            self._real[id(meta)] = (meta, real)
+            self._real[identity(meta)] = (meta, real)
         return meta
 
     def part_from_twin(self, real: torch.Tensor) -> None:
         """`real` gets other data, maybe of another shape."""
-        self._twins.pop(id(real), None)
+        self._twins.pop(identity(real), None)
 
     def taint(self, tensor: torch.Tensor) -> None:
         """An unknown value was written into `tensor`: it, its views and its bases are unknown from now on."""

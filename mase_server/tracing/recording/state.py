@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from mase_server.ops.paths import named_modules
+from mase_server.ops.paths import identity, named_modules
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.source import parse_file
 from mase_server.tracing.recording.shadow import Shadows
@@ -69,14 +69,14 @@ def require_tree(root: nn.Module) -> None:
         module, path = todo.pop()
         if module is None:  # everything below the last one has been seen
             done.add(above.popitem()[0])
-        elif id(module) in above:
+        elif identity(module) in above:
             text = (
                 f"the part {path!r} of the model is the {type(module).__name__} that it is in, so torch's walks over "
                 f"the model (to, eval, state_dict) do not end. Keep it in a list, `self.up = [module]`, which torch "
                 f"does not look into."
             )
             raise HoldsItselfError(text, _find_attribute_assignment(list(above.values()), path.rpartition(".")[2]))
-        elif id(module) not in done:
+        elif identity(module) not in done:
             kind = type(module)
             where = f"the part {path!r} of the model" if path else "the model"
             if getattr(kind, "__hash__", None) is None:
@@ -92,7 +92,7 @@ def require_tree(root: nn.Module) -> None:
                     "not call super().__init__(). Call it there first."
                 )
                 raise NotInitialisedError(text, _find_constructor(kind))
-            above[id(module)] = module
+            above[identity(module)] = module
             if len(above) > (limit := sys.getrecursionlimit()):
                 text = (
                     f"the parts of the model are nested more than {limit} deep, Python's limit for calls inside of "
@@ -151,7 +151,7 @@ Tensors = dict[str, list[tuple[int, int]]]
 
 
 def _get_storage_id(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else identity(tensor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def state_of(model: nn.Module) -> Tensors:
             kind = type(value)
             if kind in _PLAIN or name in _TABLES or (kind in _CONTAINERS and not value):
                 continue
-            if held := [(id(tensor), _get_storage_id(tensor)) for tensor in tensors_in(value)]:
+            if held := [(identity(tensor), _get_storage_id(tensor)) for tensor in tensors_in(value)]:
                 found[f"{path}.{name}" if path else name] = held
     return found
 
