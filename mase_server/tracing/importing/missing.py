@@ -182,8 +182,8 @@ class MissingImports:
     def _is_part(self, name: str) -> bool:
         """Is it a module in a package of the workspace that is loaded?"""
         package, dot, _ = name.partition(".")
-        places = getattr(sys.modules.get(package), "__path__", ()) if dot else ()
-        return any(self._owns(f"{place}{os.sep}") for place in places)
+        known = getattr(sys.modules.get(package), "__dict__", {}) if dot else {}
+        return any(self._owns(f"{place}{os.sep}") for place in known.get("__path__", ()))
 
     def _is_only_a_folder(self, module: Any) -> bool:
         """Is it a folder of the workspace without any code, such as `wandb` with logged runs?"""
