@@ -135,6 +135,50 @@ def test_a_default_that_the_code_names_is_the_value(workspace):
     assert found.arguments["cfg"]["outer_width"] == 9
 
 
+#: How code asks for a word of a configuration -> its constructor.
+ASKING = {
+    "by the entry": """
+        super().__init__()
+        if cfg.body == "wide":
+            width = cfg.inner
+        elif cfg.body == "deep":
+            width = 2 * cfg.inner
+        else:
+            raise Exception(f"{cfg.body} is unknown")
+""",
+    "by another name": """
+        super().__init__()
+        self.cfg, self.kind = cfg, cfg.inner
+        self.how = self.cfg.body
+        if self.how == "wide":
+            width = cfg.inner
+        elif self.how == "deep":
+            width = 2 * cfg.inner
+        else:
+            raise Exception(f"{self.how} is unknown")
+""",
+    "by another name, twice": """
+        super().__init__()
+        self.first = cfg["first"]
+        if self.first not in ("a", "b"):
+            raise Exception(f"{self.first} is unknown")
+        form = self.first
+        width = {"b": cfg["inner"]}[form]
+""",
+}
+
+
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+def test_an_entry_is_a_word_that_the_code_compares_it_with(workspace, asking):
+    text = (
+        f"{HEAD}class Net(nn.Module):\n    def __init__(self, cfg):{asking}"
+        "        self.layer = nn.Linear(8, width)\n\n    def forward(self, x):\n        return self.layer(x)\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[-1] == found.construct().layer.out_features
+
+
 def test_an_entry_that_only_another_class_reads_is_added_when_it_is_missed(workspace):
     text = (
         HEAD

@@ -247,25 +247,44 @@ def find_builders(tree: ast.Module, name: str) -> list[ast.FunctionDef]:
 
 def find_compared_words(tree: ast.AST, name: str) -> list[str]:
     """The texts that code compares an entry of this name with: `mode == "train"`, `self.mode.lower() in (...)`."""
-    found: dict[str, None] = {}
-    for node in ast.walk(tree):
+    compared, _ = _index_words(tree)
+    return list(dict.fromkeys(word for each in list_aliases(tree, name) for word in compared.get(each, ())))
+
+
+def list_aliases(tree: ast.AST, name: str) -> list[str]:
+    """The name of an entry, and those of variables and attributes to which code assigns it: `self.kind = cfg.mode`."""
+    _, assigned = _index_words(tree)
+    names = [name]
+    for each in names:
+        names += [other for other in assigned.get(each, ()) if other not in names]
+    return names
+
+
+@functools.lru_cache(maxsize=64)
+def _index_words(tree: ast.AST) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """The texts that each entry is compared with, and the names that each is assigned to."""
+    compared: dict[str, list[str]] = {}
+    assigned: dict[str, list[str]] = {}
+    for node in list_nodes(tree):
         match node:
-            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()], comparators=[right]) if (
-                get_entry_name(left) == name
-            ):
+            case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() | ast.In() | ast.NotIn()], comparators=[right]):
                 parts = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
                 values = [part.value for part in parts if isinstance(part, ast.Constant)]
-                found |= dict.fromkeys(value for value in values if isinstance(value, str))
-    return list(found)
+                compared.setdefault(get_entry_name(left), []).extend(each for each in values if isinstance(each, str))
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value):
+                assigned.setdefault(get_entry_name(value), []).append(get_entry_name(target))
+    return compared, assigned
 
 
 def get_entry_name(node: ast.expr) -> str:
-    """`mode`, `config.model.mode` and `mode.lower()` read the entry `mode`; "" for another expression."""
+    """`mode`, `config.model.mode`, `config["mode"]` and `mode.lower()` read the entry `mode`; "" for another expression."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
         case ast.Call(func=ast.Attribute(value=held, attr="lower" | "upper" | "strip")):
             return get_entry_name(held)
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
     return ""
 
 

@@ -7,6 +7,7 @@ usual values of the field.
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import dataclasses
 import itertools
@@ -16,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.models.classes import find_compared_words
 from mase_server.tracing.models.names import usual_argument, usual_list
 from mase_server.tracing.models.settings import Settings
 
@@ -135,28 +137,26 @@ def make_configuration(name: str, tree: ast.AST, settings: Settings) -> AnyConfi
         value = plain.get(read.path[-1]) if known else None
         if (
             _get_entry(made, read.path) is None
-            and (value := _find_entry_value(read, settings, lookups) if value is None else value) is not None
+            and (value := _find_entry_value(read, tree, settings, lookups) if value is None else value) is not None
         ):
             _insert_entry(made, read.path, value)
     return made.at((name,))
 
 
-def _find_entry_value(read: Read, settings: Settings, lookups: Iterator[int]) -> Any:
+def _find_entry_value(read: Read, tree: ast.AST, settings: Settings, lookups: Iterator[int]) -> Any:
     """The value of an entry that a mapping of the workspace has under the same two names, else the usual one."""
     wanted = len(read.path) > 1 and read.default is None and next(lookups) < MAX_LOOKUPS
     known = settings.find_entry(read.path[-2:]) if wanted else None
-    return _choose_entry_value(read) if known is None else known
+    return _choose_entry_value(read, tree) if known is None else known
 
 
-def _choose_entry_value(read: Read) -> Any:
-    """A value for an entry; None if the code that reads it works without."""
-    if read.default is None:
-        return guess_entry_value(read.path[-1])
-    try:
-        default = ast.literal_eval(read.default)
-    except ValueError:
-        return guess_entry_value(read.path[-1])
-    return default
+def _choose_entry_value(read: Read, tree: ast.AST) -> Any:
+    """A value for an entry: the default that the code names, which may be None, else a text that it compares the entry
+    with, else the usual one."""
+    if read.default is not None:
+        with contextlib.suppress(ValueError):
+            return ast.literal_eval(read.default)
+    return next(iter(find_compared_words(tree, read.path[-1])), None) or guess_entry_value(read.path[-1])
 
 
 #: Names of entries that are usually false.

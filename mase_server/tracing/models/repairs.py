@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
-from mase_server.tracing.models.classes import find_compared_words, get_entry_name, read_definition
+from mase_server.tracing.models.classes import find_compared_words, get_entry_name, list_aliases, read_definition
 from mase_server.tracing.models.clues import Clue
 from mase_server.tracing.models.configs import (
     AnyConfig,
@@ -331,8 +331,8 @@ def _propose_options(clue: Clue, match: re.Match[str]) -> Changes:
                     choices = list(step.value(table))
                 case _:
                     continue
-            name = get_entry_name(read)
-            if name in clue.arguments:
+            held_as = get_entry_name(read)
+            for name in (name for name in clue.arguments if held_as in list_aliases(step.function, name)):
                 yield from ({name: choice} for choice in choices[:4] if isinstance(choice, str | int))
 
 
