@@ -380,6 +380,37 @@ def test_a_module_that_only_an_installation_builds_is_a_warning(tmp_path, name):
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
 
 
+#: What a file binds in place of something that it cannot import -> the use of it, in a class that is a model.
+GIVEN_UP = {
+    "a base": ("object", "class Warp(Op):\n    def forward(self, x):\n        return x\n", "Warp(4)", "self.op(h)"),
+    "a base of no arguments": ("object", "class Warp(Op):\n    pass\n", "nn.Sequential(Warp())", "h"),
+    "a function": ("None", "", "3", "Op(h)"),
+    "a module": ("None", "", "3", "Op.warp(h)"),
+}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the file", "in a neighbour"])
+@pytest.mark.parametrize("use", GIVEN_UP.values(), ids=GIVEN_UP)
+def test_what_a_file_puts_in_the_place_of_a_missing_name_is_missing(tmp_path, use, elsewhere):
+    value, extra, made, applied = use
+    guarded = f"try:\n    from absent_one import Op\nexcept ImportError:\n    print('no Op')\n    Op = {value}\n{extra}"
+    taken = "from kit_u.ops import Op" + (", Warp\n" if extra else "\n")
+    model = (
+        "class Big(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.layer, self.op = nn.Linear(4, 5), {made}\n\n"
+        f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
+    )
+    files = {
+        "kit_u/__init__.py": "",
+        "kit_u/ops.py": HEAD + guarded,
+        "kit_u/net.py": HEAD + (taken if elsewhere else guarded) + BODY + model,
+    }
+    payload = traced(tmp_path, files, "kit_u/net.py")
+    (problem,) = payload["problems"]
+    assert (bound(payload)["h"], problem["code"]) == ([2, 5], "missing-package")
+    assert "absent_one" in problem["message"]
+
+
 LIGHTNING = """
 import torch
 from torch import nn

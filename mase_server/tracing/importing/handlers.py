@@ -9,8 +9,11 @@ import ast
 import functools
 import importlib
 import linecache
+import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import FrameType
+from typing import TypeGuard
 
 from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
 
@@ -48,6 +51,42 @@ def _iterate_importers(frame: FrameType | None) -> Iterator[tuple[Position, bool
             imports = False
 
 
+def find_given_up_import(file: str, name: str, package: str = "") -> tuple[str, str] | None:
+    """The module from which a file imports a name, and where, if it goes on without: `except ImportError: Op = None`.
+
+    package: that of the file, to follow the name through the module of the workspace from which it comes.
+    """
+    for node in _walk_guarded_file(file):
+        match node:
+            case ast.Try(body=body, handlers=handlers):
+                held = [each for handler in handlers for each in ast.walk(handler) if _is_given_up(each, name)]
+                imports = (each for part in body for each in ast.walk(part) if _binds_by_import(each, name))
+                if held and (found := next(imports, None)) is not None:
+                    module = found.module if isinstance(found, ast.ImportFrom) else name
+                    return (
+                        f"{'.' * getattr(found, 'level', 0)}{module or ''}",
+                        f"line {found.lineno} of {Path(file).name}",
+                    )
+            case ast.ImportFrom(module=str(module), level=level) if package and _binds_by_import(node, name):
+                origin = f"{package.rsplit('.', level - 1)[0]}.{module}" if level else module
+                beside = str(getattr(sys.modules.get(origin), "__file__", None) or "")
+                if beside != file and (further := find_given_up_import(beside, name)) is not None:
+                    return further
+    return None
+
+
+def _is_given_up(node: ast.AST, name: str) -> bool:
+    """Is it `name = None` or `name = object`?"""
+    match node:
+        case ast.Assign(targets=[*targets], value=ast.Constant(value=None) | ast.Name(id="object")):
+            return any(isinstance(each, ast.Name) and each.id == name for each in targets)
+    return False
+
+
+def _binds_by_import(node: ast.AST, name: str) -> TypeGuard[ast.Import | ast.ImportFrom]:
+    return isinstance(node, ast.Import | ast.ImportFrom) and any((a.asname or a.name) == name for a in node.names)
+
+
 def is_plain_read(frame: FrameType, name: str) -> bool:
     """Does the code that runs in a frame read an attribute by writing its name, without expecting it to be missing?"""
     at = resolve_mark((frame.f_code, frame.f_lasti))
@@ -66,11 +105,14 @@ def _is_prepared(at: Position, imports: bool) -> bool:
 @functools.cache
 def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
     """The lines inside `try` and `suppress` in a file, with the names of what they catch ("" for everything)."""
+    return tuple(guard for node in _walk_guarded_file(file) for guard in _read_import_guard(node))
+
+
+def _walk_guarded_file(file: str) -> Iterator[ast.AST]:
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        return ast.walk(ast.parse("".join(linecache.getlines(file))))
     except (SyntaxError, ValueError):
-        return ()
-    return tuple(guard for node in ast.walk(tree) for guard in _read_import_guard(node))
+        return iter(())
 
 
 def _read_import_guard(node: ast.AST) -> Iterator[tuple[int, int, frozenset[str]]]:

@@ -14,13 +14,14 @@ import re
 import sys
 import traceback
 from abc import ABCMeta
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType, FunctionType
 from typing import Any, NoReturn, cast
 
 from torch import nn
 
+from mase_server.tracing.importing.handlers import find_given_up_import
 from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
 
 
@@ -32,6 +33,10 @@ class MissingPackageError(ModuleNotFoundError):
 
     def __init__(self, thing: str, name: str, reason: str) -> None:
         super().__init__(f"{thing} is needed here, but {reason}", name=name)
+
+
+class GivenUpError(MissingPackageError):
+    """The same where the code goes on without the package, and has `None` or `object` for something of it."""
 
 
 #: How a placeholder prints, for an error whose text quotes it.
@@ -74,6 +79,8 @@ def find_placeholder_error(error: BaseException) -> BaseException:
     if isinstance(error, AttributeError) and isinstance(error.obj, Base):
         lacking = _make_missing_error(error.obj._placeholders[0], f"{type(error.obj).__name__}.{error.name}")
         return lacking.with_traceback(error.__traceback__)
+    if isinstance(error, TypeError | AttributeError) and (given_up := _find_given_up(error)) is not None:
+        return given_up.with_traceback(error.__traceback__)
     if not isinstance(error, TypeError | ValueError | RuntimeError):
         return error
     if (printed := _PRINTED.search(str(error))) is not None:
@@ -93,6 +100,48 @@ def find_placeholder_error(error: BaseException) -> BaseException:
     if wanted is None and named:
         wanted = Placeholder.last_wanted
     return error if wanted is None else wanted.with_traceback(error.__traceback__)
+
+
+#: Errors of using `None` or `object` for something else; some name the class that extends `object`.
+_GIVEN_UP = re.compile(
+    r"'NoneType' object (?:is not callable|has no attribute)|(\w+)(?:\.__init__)?\(\) takes no arguments"
+    r"|takes exactly one argument \(the instance|(\w+) is not a Module subclass"
+    r"|'(\w+)' object (?:is not callable|has no)"
+)
+#: A file, a name in it, and the package of the file.
+_NamePlace = tuple[str, str, str]
+
+
+def _find_given_up(error: Exception) -> GivenUpError | None:
+    """The error of a package that is missing, if a file goes on with `None` or `object` for something of it."""
+    match = _GIVEN_UP.search(str(error))
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if not is_hidden(frame.f_code)]
+    for frame in reversed(frames[-3:]) if match is not None else ():
+        kinds = [*map(frame.f_globals.get, match.groups()), type(frame.f_locals.get("self"))] if match else []
+        bases = (base for kind in kinds if isinstance(kind, type) for base in _iterate_written_bases(kind))
+        for file, name, package in (*_iterate_names_of_none(frame), *bases):
+            if (found := find_given_up_import(file, name, package)) is not None:
+                module, at = found[0].lstrip("."), found[1]
+                return GivenUpError(name, module, f"the import of {module} failed ({at})")
+    return None
+
+
+def _iterate_names_of_none(frame: FrameType) -> Iterator[_NamePlace]:
+    """The names in the line that runs in a frame of which the module has `None`."""
+    line, file = resolve_mark((frame.f_code, frame.f_lasti)).line, frame.f_code.co_filename
+    for node in _walk_file(file):
+        if isinstance(node, ast.Name) and node.lineno == line and frame.f_globals.get(node.id, ...) is None:
+            yield file, node.id, str(frame.f_globals.get("__package__") or "")
+
+
+def _iterate_written_bases(kind: type) -> Iterator[_NamePlace]:
+    """The names of the bases of a class that extends `object` under another name."""
+    space = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else {}
+    home = str(space.get("__file__", ""))
+    for node in _walk_file(home) if object in kind.__bases__ else ():
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
+            names = (base.id for base in node.bases if isinstance(base, ast.Name))
+            yield from ((home, name, str(space.get("__package__") or "")) for name in names)
 
 
 class Placeholder:

@@ -16,6 +16,7 @@ from mase_server.protocol.request import TraceRequest, owner_of
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.diagnosis.problems import describe_error as told
 from mase_server.tracing.importing.packages import install_advice
+from mase_server.tracing.importing.placeholders import GivenUpError
 from mase_server.tracing.importing.source import Namespace, list_nodes
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import (
@@ -291,13 +292,15 @@ class Showing:
     def _describe_lack(self, name: str, errors: Iterable[BaseException]) -> Unshown | None:
         """Why a model is not shown if it needs a package that is missing, which is told at the import alone."""
         lacks = [error for each in errors if (error := trouble.find_lack(each)) is not None]
-        module = next((error.name for error in lacks if error.name), None)
-        if module is None:
+        lack = next((error for error in lacks if error.name), None)
+        if lack is None or not (module := lack.name):
             return None
-        why = f"It needs {module.partition('.')[0]}, which cannot be imported in {sys.executable}."
+        given_up = isinstance(lack, GivenUpError)  # its import is no problem
+        top = module.partition(".")[0]
+        why = f"{lack}." if given_up else f"It needs {top}, which cannot be imported in {sys.executable}."
         step = install_advice(module, [self.request.folder]).strip()
         problem = trouble.at_class(self.path, self.nodes.get(name), "warning", "missing-package", f"{why} {step}")
-        return Unshown(name, why, step, problem, elsewhere=True)
+        return Unshown(name, why, step, problem, elsewhere=not given_up)
 
     def _with_template(self, name: str, severity: str, code: str, message: str, text: str) -> Problem:
         """A problem of a class that a comment would solve, with the fix that writes it; a class needs one template."""

@@ -277,7 +277,7 @@ def _index_words(tree: ast.AST) -> tuple[dict[str, list[str]], dict[str, list[st
 
 
 def get_entry_name(node: ast.expr) -> str:
-    """`mode`, `config.model.mode`, `config["mode"]` and `mode.lower()` read the entry `mode`; "" for another expression."""
+    """`mode`, `config.mode`, `config["mode"]` and `mode.lower()` read the entry `mode`; "" for another expression."""
     match node:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
