@@ -380,6 +380,66 @@ def test_a_module_that_only_an_installation_builds_is_a_warning(tmp_path, name):
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
 
 
+#: A package of another version than the code was written for.
+PACKAGE = """
+from torch import nn
+
+__version__ = "3.1"
+
+
+class Block(nn.Module):
+    def __init__(self, dim, norm_layer=nn.LayerNorm):
+        super().__init__()
+        self.norm = norm_layer(dim)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+class Reader:
+    words = 7
+
+    def __getattr__(self, name):
+        raise AttributeError(f"no {name}")
+"""
+#: What code takes from it, and of what its forward uses of that -> the problem in the line of the constructor.
+TAKEN = {
+    "an argument of None": ("Block(5, scale=None)", "self.kept(h)", ("warning", "missing-package")),
+    "an argument of a name": (
+        "[Block(5, scale=scale) for _ in 'a'][0]",
+        "self.kept(h)",
+        ("warning", "missing-package"),
+    ),
+    "an argument with a value": ("Block(5, scale=2)", "h", ("warning", "missing-package")),
+    "a misspelt argument": ("Block(5, norm_layr=None)", "h", ("error", "type-error")),
+    "an attribute": ("Reader().special_words", "h", ("warning", "missing-package")),
+    "an attribute of the class": ("Reader.special_words", "h", ("warning", "missing-package")),
+    "a misspelt attribute": ("Reader().wrds", "h", ("error", "attribute-error")),
+}
+
+
+@pytest.mark.parametrize("taken", TAKEN.values(), ids=TAKEN)
+def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypatch, taken):
+    made, applied, expected = taken
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "kit_v.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    text = (
+        f"{HEAD}from kit_v import Block, Reader\n\nclass Big(nn.Module):\n    def __init__(self):\n"
+        f"        super().__init__()\n        self.layer, scale = nn.Linear(4, 5), None\n        self.kept = {made}\n\n"
+        f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
+    )
+    try:
+        payload = traced(tmp_path, {"net.py": text})
+    finally:
+        sys.modules.pop("kit_v", None)
+    assert [each[:2] for each in told(payload)] == [expected]
+    goes_on = expected[0] == "warning" and "scale=2" not in made
+    assert bound(payload) == ({"h": [2, 5]} if goes_on else {})
+    if expected[0] == "warning":
+        assert "in kit_v 3.1 of" in payload["problems"][0]["message"]
+
+
 #: What a file binds in place of something that it cannot import -> the use of it, in a class that is a model.
 GIVEN_UP = {
     "a base": ("object", "class Warp(Op):\n    def forward(self, x):\n        return x\n", "Warp(4)", "self.op(h)"),

@@ -13,20 +13,23 @@ import difflib
 import functools
 import importlib
 import importlib.util
+import inspect
 import itertools
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, TypeGuard
 from unittest.mock import patch
 
-from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames
+from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames, walk_lines
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
@@ -45,8 +48,12 @@ _REMOVED: dict[str, type | str] = {
 }  # fmt: skip
 
 
-class RemovedNameError(AttributeError):
-    """A name that the installed numpy no longer has; the text says what is taken for it."""
+class OtherVersionError(AttributeError):
+    """The installed version of a package lacks something; the text says how MASE goes on."""
+
+
+#: What is tolerated now, if anything is.
+_tolerated: ContextVar[MissingImports | None] = ContextVar("tolerated", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +82,7 @@ class MissingImports:
         self.found: dict[tuple[str, Position], MissingImport] = {}
         self._owns = functools.cache(functools.partial(owns, folder))
         self._homes = Homes(folder)
+        self._adapted: set[tuple[type, str]] = set()
 
     @contextmanager
     def tolerated(self) -> Iterator[None]:
@@ -84,8 +92,12 @@ class MissingImports:
         removed: AbstractContextManager[Any] = nullcontext()
         if numpy is not None and hasattr(numpy, "__getattr__"):
             removed = patch.object(numpy, "__getattr__", self._wrap_lookup(numpy, numpy.__getattr__))
-        with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing, removed:
-            yield
+        token = _tolerated.set(self)
+        try:
+            with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing, removed:
+                yield
+        finally:
+            _tolerated.reset(token)
 
     def __iter__(self) -> Iterator[MissingImport]:
         return iter(self.found.values())
@@ -132,6 +144,29 @@ class MissingImports:
 
         return importing
 
+    def adapt(self, error: BaseException) -> bool:
+        """Let code go on without what a library's class of another version lacks; return whether that was new.
+
+        An attribute becomes a placeholder, and an argument that is None is left out.
+        """
+        lack = find_version_lack(error, self._owns)
+        if lack is None or not isinstance(lack.owner, type) or (lack.owner, lack.name) in self._adapted:
+            return False
+        if lack.is_argument and (lack.value is not None or "__init__" not in vars(lack.owner)):
+            return False
+        self._adapted.add((lack.owner, lack.name))
+        step = "MASE leaves it out, since it is None" if lack.is_argument else "Code that does not need it is analysed"
+        told = OtherVersionError(f"{lack}. {step}")
+        missing = f"{lack.owner.__module__.partition('.')[0]}.{lack.owner.__name__}.{lack.name}"
+        absent = replace(self._record_missing(missing, told, lack.frame, own=False), reason=str(lack))
+        thing = Placeholder(absent, f"{lack.owner.__name__}.{lack.name}", made=True)
+        changed: Any = _without_argument(vars(lack.owner)["__init__"], lack.name) if lack.is_argument else thing
+        try:
+            setattr(lack.owner, "__init__" if lack.is_argument else lack.name, changed)
+        except TypeError:  # a class of C
+            return False
+        return True
+
     def _wrap_lookup(self, numpy: ModuleType, original: Callable[[str], Any]) -> Callable[[str], Any]:
         """Give a plain `np.int` of the workspace its successor, and note that the installed numpy has none."""
 
@@ -141,7 +176,7 @@ class MissingImports:
                 return original(name)
             instead = _REMOVED[name]
             called = f"np.{instead}" if isinstance(instead, str) else instead.__name__
-            error = RemovedNameError(
+            error = OtherVersionError(
                 f"numpy {numpy.__version__} in {sys.executable} has no `np.{name}`, so a run ends here. MASE goes on "
                 f"with `{called}`, which numpy's notes give for it"
             )
@@ -255,6 +290,101 @@ class MissingImports:
         return self.found.setdefault((missing, at[0]), found).absent
 
 
+def adapt_to_version(error: BaseException) -> bool:
+    """`MissingImports.adapt` of those that are tolerated now."""
+    tolerated = _tolerated.get()
+    return tolerated is not None and tolerated.adapt(error)
+
+
+def _without_argument(init: Callable[..., None], name: str) -> Callable[..., None]:
+    @functools.wraps(init)
+    def construct(*args: Any, **kwargs: Any) -> None:
+        if kwargs.get(name, ...) is None:
+            del kwargs[name]
+        init(*args, **kwargs)
+
+    return construct
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLack:
+    """An attribute or an argument of which the code of a workspace expects that a package's class or function has it.
+
+    owner: the class, function or module.  frame: what runs in the workspace.  value: that of the argument.
+    """
+
+    owner: Any
+    name: str
+    frame: FrameType
+    is_argument: bool
+    value: Any = None
+
+    def __str__(self) -> str:
+        top = _find_module_of(self.owner).partition(".")[0]
+        version = getattr(sys.modules.get(top), "__version__", "")
+        thing = getattr(self.owner, "__name__", top).rpartition(".")[2]
+        lacks = f"`{thing}` takes no argument `{self.name}`" if self.is_argument else f"`{thing}` has no `{self.name}`"
+        return f"{lacks} in {' '.join(filter(None, (top, str(version))))} of {sys.executable}"
+
+
+#: Packages whose names are checked: a wrong one is a mistake.
+_CHECKED = frozenset({*sys.stdlib_module_names, "torch", "mase_server", ""})
+
+
+def find_version_lack(error: BaseException, owns: Callable[[str], bool]) -> VersionLack | None:
+    """What a package lacks if its version is the probable cause of an error in the workspace, and no misspelling is."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and frames[-1].f_code.co_name == "__getattr__":
+        frames.pop()
+    if not frames or not owns(frames[-1].f_code.co_filename):
+        return None
+    found: VersionLack | None = None
+    match error:
+        case AttributeError(name=str(name), obj=thing) if thing is not None:
+            found = VersionLack(thing if isinstance(thing, type | ModuleType) else type(thing), name, frames[-1], False)
+        case TypeError():
+            found = _find_refused_argument(str(error), frames[-1])
+    if found is None or _find_module_of(found.owner).partition(".")[0] in _CHECKED:
+        return None
+    home = getattr(sys.modules.get(_find_module_of(found.owner)), "__file__", None)
+    if home is None or owns(home):
+        return None
+    offered = inspect.signature(found.owner).parameters if found.is_argument else dir(found.owner)
+    return None if _is_misspelt(found.name, [each for each in offered if not each.startswith("_")]) else found
+
+
+def _find_module_of(owner: Any) -> str:
+    return str(owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", ""))
+
+
+def _find_refused_argument(message: str, frame: FrameType) -> VersionLack | None:
+    """The argument that a call in a frame gives, and that what it calls does not take."""
+    refused = re.search(r"got an unexpected keyword argument '(\w+)'", message)
+    at = resolve_mark((frame.f_code, frame.f_lasti))
+    calls = (node for node in walk_lines(at.file) if isinstance(node, ast.Call) and node.lineno <= at.line)
+    for call in calls if refused is not None else ():
+        given = next((each.value for each in call.keywords if refused and each.arg == refused[1]), None)
+        owner = _look_up(ast.unparse(call.func), frame)
+        if given is not None and at.line <= (call.end_lineno or 0) and callable(owner) and refused is not None:
+            value = given.value if isinstance(given, ast.Constant) else _look_up(ast.unparse(given), frame)
+            return VersionLack(owner, refused[1], frame, True, value)
+    return None
+
+
+def _look_up(dotted: str, frame: FrameType) -> Any:
+    """The value of a name or of a name's attribute in a frame; `...` if that is unknown."""
+    first, *names = dotted.split(".")
+    found = frame.f_locals.get(first, frame.f_globals.get(first, ...))
+    for name in names:
+        found = inspect.getattr_static(found, name, ...)
+    return found
+
+
+def _is_misspelt(name: str, offered: Iterable[str]) -> bool:
+    """Is one of these names probably meant? A misspelling changes a letter or two, in a long name too."""
+    return bool(difflib.get_close_matches(name, list(offered), n=1, cutoff=max(0.8, 1 - 2 / len(name))))
+
+
 def _list_unexplained_names(frame: FrameType) -> list[str]:
     """The names that a module reads and neither binds nor has: those that `from missing import *` has to give."""
     try:
@@ -305,13 +435,9 @@ def _find_lacking_error(module: Any, name: str, *, spelt: bool) -> Exception | N
     except Exception as error:  # noqa: BLE001 - modules that import lazily raise what they please
         if isinstance(error, AttributeError):
             error = ImportError(f"cannot import name '{name}' from '{module.__name__}'", name=module.__name__)
-        # A misspelling changes a letter or two, in a long name too; nobody means a private name and writes a public
-        # one.
-        cutoff = max(0.8, 1 - 2 / len(name))
-        if not spelt:
-            return error
+        # Nobody means a private name and writes a public one.
         meant = [each for each in dir(module) if name.startswith("_") or not each.startswith("_")]
-        return None if difflib.get_close_matches(name, meant, n=1, cutoff=cutoff) else error
+        return None if spelt and _is_misspelt(name, meant) else error
     return None
 
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.substitutes import skip_failed_download
+from mase_server.tracing.importing.missing import adapt_to_version
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
 from mase_server.tracing.models.configs import LackingError
@@ -173,7 +174,8 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
-        if skip_failed_download(error) or _start_where_file_is(error, around.workspace.folder):
+        skipped = skip_failed_download(error) or adapt_to_version(error)
+        if skipped or _start_where_file_is(error, around.workspace.folder):
             return _try_plan(kind, plan, around)
         return find_placeholder_error(error)
     call = constructions.of(model) if isinstance(model, kind) else None
