@@ -135,6 +135,17 @@ def test_a_default_that_the_code_names_is_the_value(workspace):
     assert found.arguments["cfg"]["outer_width"] == 9
 
 
+def test_a_part_of_a_configuration_that_names_the_class_is_the_class_s(workspace):
+    other = "HEAD:\n  NAME: Head\n  ENTRY_WIDTH: [1, 2]\n  INNER_WIDTH: 40\n  DEPTH: 3\n"
+    mine = "BODY:\n  NAME: Net\n  ENTRY_WIDTH: 6\n  INNER_WIDTH: 7\n  OUTER_WIDTH: 9\n"
+    put(workspace, "models.yaml", f"SEED: 1\n{other}{mine}")
+    outer = "cfg.OUTER_WIDTH * cfg.get('DEPTH', 1)"
+    (found,) = looked_at(workspace, HEAD + BODY.format(entry="cfg.ENTRY_WIDTH", inner="cfg.INNER_WIDTH", outer=outer))
+    assert isinstance(found, Found), found
+    assert found.arguments["cfg"]["ENTRY_WIDTH"] == 6
+    assert runs_in_eager(found).shape[-1] == 9
+
+
 #: How code asks for a word of a configuration -> its constructor.
 ASKING = {
     "by the entry": """

@@ -224,6 +224,18 @@ class Net(nn.Module):
     assert runs_in_eager(found).shape[0] == 2
 
 
+def test_of_two_plurals_only_the_one_that_is_used_as_a_list_is_one(workspace):
+    init = """
+        def __init__(self, layers, heads):
+            super().__init__()
+            self.heads = heads
+            self.layer = nn.Conv2d(3, 8 * layers[0] + 4 * layers[1], 3)
+    """
+    (found,) = looked_at(workspace, file_of(init, "return self.layer(x).unflatten(1, (self.heads, -1))"))
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[1] == found.arguments["heads"]
+
+
 def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace):
     text = f"""{HEAD}class Tagger(nn.Module):
     def __init__(self, embedding_matrix, opt):

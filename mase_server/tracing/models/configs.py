@@ -126,10 +126,13 @@ def _find_entry_path(node: ast.AST, name: str) -> Path | None:
     return None if inner is None or len(inner) >= MAX_DEPTH else (*inner, key)
 
 
-def make_configuration(name: str, tree: ast.AST, settings: Settings) -> AnyConfig:
-    """A configuration with everything that is read from `name`."""
+def make_configuration(name: str, tree: ast.AST, settings: Settings, owner: str = "") -> AnyConfig:
+    """A configuration with everything that is read from `name`. owner: the class that it is for."""
     reads = reads_of(name, tree)
-    known = settings.closest({key for read in reads for key in read.path})
+    wanted = {key for read in reads for key in read.path}
+    known = settings.naming(owner) if owner else {}
+    if 2 * len(wanted & known.keys()) <= len(wanted):
+        known = settings.closest(wanted)
     plain = {key: value for key, (_, value) in list_entries({name: known}).items()}
     made = AnyConfig(known).at()
     lookups = itertools.count()

@@ -137,13 +137,33 @@ def lacking_arguments(
 ) -> Arguments:
     """The same for the parameters that are not `given`."""
     hints, guess, source = _read_annotations(function), _Guess(around, make), read_definition(function)
+    open_ones = {each.name for each in list_required_parameters(function)} - hints.keys()
+    alike = {name for name in open_ones if lists.search(name) and not CONFIG_NAME.search(name)}
+    # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers.
+    listed = (alike & _list_sequences(source) if lists is PLURAL else None) or alike
     return {
         each.name: usual_list(each.name)
-        if lists.search(each.name) and each.name not in hints and not CONFIG_NAME.search(each.name)
+        if each.name in listed
         else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
         for each in list_required_parameters(function)
         if each.name not in given
     }
+
+
+def _list_sequences(source: ast.AST) -> set[str]:
+    """The names of which code reads a member or the length, or through which it iterates."""
+    found: list[ast.expr] = []
+    for node in ast.walk(source):
+        match node:
+            case (
+                ast.Subscript(value=held) | ast.For(iter=held) | ast.comprehension(iter=held) | ast.Starred(value=held)
+            ):
+                found.append(held)
+            case ast.Call(
+                func=ast.Name(id="len" | "enumerate" | "zip" | "list" | "tuple" | "sum" | "reversed"), args=args
+            ):
+                found += args
+    return {each.id if isinstance(each, ast.Name) else "" for each in found}
 
 
 def _read_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
@@ -175,7 +195,7 @@ class _Guess:
             part = self._guess_part(member, name)
             return Made(lambda: [_make_argument(part) for _ in range(LISTED_PARTS)], f"[{part!r}] * {LISTED_PARTS}")
         if annotation not in (int, float, str, bool) and self._is_configuration(name, function):
-            return self._guess_configuration(name)
+            return self._guess_configuration(name, getattr(function, "__name__", ""))
         if annotation is bool:
             return False
         if annotation is torch.Tensor:
@@ -236,8 +256,11 @@ class _Guess:
         }
         return len(reads - called) > 1
 
-    def _guess_configuration(self, name: str) -> Any:
-        """The file's own configuration class, else one with an entry for everything that is read from `name`."""
+    def _guess_configuration(self, name: str, owner: str) -> Any:
+        """The file's own configuration class, else one with an entry for everything that is read from `name`.
+
+        owner: the class that it is for.
+        """
         namespace, tree = self.around.namespace, self.around.tree
         own = [namespace[key] for key in class_nodes(tree) if inspect.isclass(namespace.get(key))]
         imported = [kind for kind in namespace.values() if inspect.isclass(kind) and CONFIG_CLASS.search(kind.__name__)]
@@ -257,7 +280,7 @@ class _Guess:
         ready = max(self._iterate_ready(), key=lambda each: _count_entries(each, read), default=None)
         if _count_entries(ready, read) > max(1, len(read) // 2):
             return AnyConfig(ready).at((name,)) if isinstance(ready, dict) else copy.deepcopy(ready)
-        return make_configuration(name, tree, self.around.settings())
+        return make_configuration(name, tree, self.around.settings(), owner)
 
     def _iterate_ready(self) -> Iterator[Any]:
         """Configurations that the file and the modules that it imports hold in variables, also in a table of several,

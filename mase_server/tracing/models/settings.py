@@ -82,7 +82,7 @@ class Settings:
     def naming(self, name: str) -> Entries:
         """The mapping that names the class `name` as its own; empty if none does."""
         for mapping in self._iterate_mappings({name}, 1):
-            said = (str(mapping.get(key, "")).rpartition(".")[2] for key in NAMING)
+            said = (str(value).rpartition(".")[2] for key, value in mapping.items() if str(key).lower() in NAMING)
             if name in said:
                 held = next((mapping[key] for key in ARGUMENTS if isinstance(mapping.get(key), Mapping)), mapping)
                 known = ((key, self._refer(value)) for key, value in held.items())
