@@ -31,6 +31,15 @@ AGREEING = {
         "image1, image2",
         "return (self.conv(image1) - self.conv(image2)).abs().mean((1, 2, 3))",
     ),
+    "two images that a mean normalises": (
+        "self.conv = nn.Conv2d(8, 2, 3, padding=1); self.register_buffer('mean', torch.zeros(1, 3, 1, 1))",
+        "one, other",
+        "assert one.size() == other.size()\n"
+        "one, other = (F.interpolate(each, scale_factor=1.0) for each in (one, other))\n"
+        "one, other = (F.avg_pool2d(each - self.mean, 32) for each in (one, other))\n"
+        "flow = F.interpolate(one.new_zeros(one.size(0), 2, one.size(2) // 2, one.size(3) // 2), one.shape[2:])\n"
+        "return self.conv(torch.cat([one, other, flow], 1))",
+    ),
     "two images side by side": (
         "self.conv = nn.Conv2d(6, 8, 3)",
         "source, target",

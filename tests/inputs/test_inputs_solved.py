@@ -177,6 +177,26 @@ def test_an_error_that_tells_a_size_or_a_kind_is_solved(workspace, kind):  # noq
     assert expected is None or format_inputs(found.spec) == expected
 
 
+def test_a_signal_whose_parts_a_convolution_takes_has_the_channels_that_the_constructor_says(workspace):  # noqa: F811
+    text = """import torch
+from torch import nn
+
+
+class Coupling(nn.Module):
+    def __init__(self, in_channels):
+        super().__init__()
+        self.half, self.conv = in_channels // 2, nn.Conv1d(in_channels // 2, in_channels, 1)
+
+    def forward(self, x):
+        a, b = x[:, : self.half], x[:, self.half :]
+        out = self.conv(a)
+        return torch.cat([a, out[:, : self.half] + b * out[:, self.half :].exp()], 1)
+"""
+    (found,) = looked_at(workspace, text)
+    assert not isinstance(found, Unshown), found
+    assert format_inputs(found.spec) == "x: f32[B=2, 3, L=64]"
+
+
 def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):  # noqa: F811
     code = (
         "self.layer = nn.Linear(4, 4)",

@@ -111,10 +111,12 @@ _IN_CHANNELS = re.compile(r"(in|input|image|img)_?(channels?|chans?|nc|ch)|n_?ch
 
 
 def _list_told_channels(model: nn.Module, choices: list[Choice]) -> list[Choice]:
-    """The first image with the channels that the constructor was given: the forward may cut or join them itself."""
+    """The first map with the channels that the constructor was given: the forward may cut or join them itself."""
     told = [(key, size) for key, size in arguments_of(model).items() if _IN_CHANNELS.fullmatch(key.lower())]
     first = next((each.spec for each in choices), None)
-    if len(told) != 1 or type(told[0][1]) is not int or not isinstance(first, TensorSpec) or len(first.dims) < 4:
+    if len(told) != 1 or type(told[0][1]) is not int or not isinstance(first, TensorSpec):
+        return []
+    if len(first.dims) < 4 and not (len(first.dims) == 3 and isinstance(first.dims[1], int)):
         return []
     key, size = told[0]
     spec = replace(first, dims=(first.dims[0], size, *first.dims[2:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import math
 import re
@@ -80,9 +81,11 @@ def _propose_broadcasts(failed: Failed) -> Changes:
             own = tuple(one.shape)
             options.insert(0, tuple(size if wanted == 1 else wanted for size, wanted in zip(own, shape, strict=True)))
         for each in options:
-            yield put_member(
-                failed.inputs, path, TensorSpec(spec.dtype, name_sizes(failed.inputs, each), spec.fill, spec.argument)
-            )
+            changed = TensorSpec(spec.dtype, name_sizes(failed.inputs, each), spec.fill, spec.argument)
+            yield put_member(failed.inputs, path, changed)
+            twins = [twin for twin, held in failed.specs.items() if held == spec]
+            if len(twins) > 1:  # inputs that are alike often have to stay so
+                yield functools.reduce(lambda inputs, twin: put_member(inputs, twin, changed), twins, failed.inputs)
 
 
 def _find_input_of_shape(failed: Failed, tensor: torch.Tensor) -> Path | None:
@@ -439,7 +442,7 @@ ROWS: tuple[Row, ...] = (
     (r"padding \((\d+), (\d+)\) at dimension (\d+) of input.*\[([\d, ]+)\]", _propose_longer),
     (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
-     r"|maximum size for tensor|not in range for dimension|non-empty|too small|Expected more than 1 ", _propose_larger),
+     r"|maximum size for tensor|not in range for dimension|non-empty|non-zero dimensions|too small|Expected more than 1 ", _propose_larger),
     (r"shape of the mask", _propose_selecting_masks),
     (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _propose_viewable),
     (r"axis of length (\d+) in chunks of (\d+)", _propose_chunks),
