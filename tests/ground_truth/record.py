@@ -125,7 +125,8 @@ class Recorder:
             self._frames[frame] = _Frame()
             key = frame.f_code.co_firstlineno, frame.f_code.co_name
             for name, place in self.places.parameters.get(key, {}).items():
-                self._saw(place, frame.f_locals[name])
+                if name in frame.f_locals:  # another lambda may begin in the same line
+                    self._saw(place, frame.f_locals[name])
         return self._on_event
 
     def _on_event(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:

@@ -52,6 +52,17 @@ def test_parameters_bindings_and_returns_of_a_function(tmp_path):
     ]
 
 
+def test_two_functions_without_a_name_begin_in_one_line(tmp_path):
+    truth, source = marked(tmp_path, """
+        import torch
+        apply = lambda f, x: f(x)
+        out = apply(lambda y: (lambda z: z + 1)(y), torch.ones(2))
+        """)  # fmt: skip
+    assert [(line, text) for line, kind, text, *_ in by_text(truth, source) if kind == "parameter"] == [
+        (2, "x"), (3, "y"), (3, "z"),
+    ]  # fmt: skip
+
+
 def test_every_form_of_binding_is_seen(tmp_path):
     truth, source = marked(tmp_path, """
         import contextlib, torch
