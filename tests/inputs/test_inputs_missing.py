@@ -410,6 +410,7 @@ TAKEN = {
         "self.kept(h)",
         ("warning", "missing-package"),
     ),
+    "an argument of a base": ("Own(5)", "self.kept(h)", ("warning", "missing-package")),
     "an argument with a value": ("Block(5, scale=2)", "h", ("warning", "missing-package")),
     "a misspelt argument": ("Block(5, norm_layr=None)", "h", ("error", "type-error")),
     "an attribute": ("Reader().special_words", "h", ("warning", "missing-package")),
@@ -424,8 +425,9 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "kit_v.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(tmp_path / "site")
+    own = "class Own(Block):\n    def __init__(self, dim):\n        super().__init__(dim, scale=None)\n\n"
     text = (
-        f"{HEAD}from kit_v import Block, Reader\n\nclass Big(nn.Module):\n    def __init__(self):\n"
+        f"{HEAD}from kit_v import Block, Reader\n\n{own if 'Own' in made else ''}class Big(nn.Module):\n    def __init__(self):\n"
         f"        super().__init__()\n        self.layer, scale = nn.Linear(4, 5), None\n        self.kept = {made}\n\n"
         f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
     )

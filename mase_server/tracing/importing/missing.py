@@ -349,7 +349,10 @@ def find_version_lack(error: BaseException, owns: Callable[[str], bool]) -> Vers
     home = getattr(sys.modules.get(_find_module_of(found.owner)), "__file__", None)
     if home is None or owns(home):
         return None
-    offered = inspect.signature(found.owner).parameters if found.is_argument else dir(found.owner)
+    try:
+        offered = list(inspect.signature(found.owner).parameters) if found.is_argument else dir(found.owner)
+    except (TypeError, ValueError):  # a function of C
+        return None
     return None if _is_misspelt(found.name, [each for each in offered if not each.startswith("_")]) else found
 
 
@@ -359,15 +362,19 @@ def _find_module_of(owner: Any) -> str:
 
 def _find_refused_argument(message: str, frame: FrameType) -> VersionLack | None:
     """The argument that a call in a frame gives, and that what it calls does not take."""
-    refused = re.search(r"got an unexpected keyword argument '(\w+)'", message)
+    refused = re.search(r"(\w*)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", message)
     at = resolve_mark((frame.f_code, frame.f_lasti))
     calls = (node for node in walk_lines(at.file) if isinstance(node, ast.Call) and node.lineno <= at.line)
     for call in calls if refused is not None else ():
-        given = next((each.value for each in call.keywords if refused and each.arg == refused[1]), None)
+        thing, name = refused.groups() if refused is not None else ("", "")
+        given = next((each.value for each in call.keywords if each.arg == name), None)
         owner = _look_up(ast.unparse(call.func), frame)
-        if given is not None and at.line <= (call.end_lineno or 0) and callable(owner) and refused is not None:
+        if ast.unparse(call.func) == "super().__init__":
+            bases = type(frame.f_locals.get("self")).__mro__
+            owner = next((base for base in bases if base.__name__ == thing), owner)
+        if given is not None and at.line <= (call.end_lineno or 0) and callable(owner):
             value = given.value if isinstance(given, ast.Constant) else _look_up(ast.unparse(given), frame)
-            return VersionLack(owner, refused[1], frame, True, value)
+            return VersionLack(owner, name, frame, True, value)
     return None
 
 
