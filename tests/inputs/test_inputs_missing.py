@@ -380,6 +380,23 @@ def test_a_module_that_only_an_installation_builds_is_a_warning(tmp_path, name):
     assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "missing-package", 3)])
 
 
+@pytest.mark.parametrize(
+    ("taken", "called"),
+    [("from torch.utils.cpp_extension import load", "load"), ("from torch.utils import cpp_extension as c", "c.load")],
+)
+def test_an_extension_that_a_neighbour_would_build_is_unknown_where_it_is_needed(tmp_path, taken, called):
+    ops = f"{taken}\nops = {called}(name='ops', sources=['ops.cpp'])\ndouble = ops.double\n"
+    model = (
+        "class Big(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(4, 5)\n\n    def forward(self, x):\n        return double(self.layer(x))\n"
+    )
+    net = f"{HEAD}from .ops import double\n{BODY}{model}"
+    payload = traced(tmp_path, {"kit_x/__init__.py": "", "kit_x/ops.py": ops, "kit_x/net.py": net}, "kit_x/net.py")
+    assert bound(payload)["h"] == [2, 5]
+    assert told(payload) == [("warning", "missing-package", 3), ("error", "missing-package", 19)]
+    assert all("builds no extension" in problem["message"] for problem in payload["problems"])
+
+
 #: A package of another version than the code was written for.
 PACKAGE = """
 from torch import nn
@@ -427,7 +444,8 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path / "site")
     own = "class Own(Block):\n    def __init__(self, dim):\n        super().__init__(dim, scale=None)\n\n"
     text = (
-        f"{HEAD}from kit_v import Block, Reader\n\n{own if 'Own' in made else ''}class Big(nn.Module):\n    def __init__(self):\n"
+        f"{HEAD}from kit_v import Block, Reader\n\n{own if 'Own' in made else ''}"
+        "class Big(nn.Module):\n    def __init__(self):\n"
         f"        super().__init__()\n        self.layer, scale = nn.Linear(4, 5), None\n        self.kept = {made}\n\n"
         f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
     )

@@ -37,7 +37,7 @@ from mase_server.tracing.execution.program import (
 )
 from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
 from mase_server.tracing.importing.importer import owns
-from mase_server.tracing.importing.missing import MissingImport, OtherVersionError
+from mase_server.tracing.importing.missing import MissingImport, ReplacedError
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
 from mase_server.tracing.importing.rewrite import Start
@@ -368,7 +368,7 @@ def _describe_absence(missing: MissingImport, folder: str) -> str:
     if missing.own:
         built = " It looks like one that the package's installation builds." if _is_built(missing) else ""
         return f"No module named '{name}' in this workspace.{built} {_SHOWN}{taken}"
-    if isinstance(error, OtherVersionError):
+    if isinstance(error, ReplacedError):
         return f"{error}."
     if not _is_absent(missing):
         return f"{name} cannot be imported in {sys.executable}: {describe_error(error).rstrip('.')}. {_SHOWN}{taken}"

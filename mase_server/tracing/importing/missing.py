@@ -48,9 +48,15 @@ _REMOVED: dict[str, type | str] = {
 }  # fmt: skip
 
 
-class OtherVersionError(AttributeError):
-    """The installed version of a package lacks something; the text says how MASE goes on."""
+class ReplacedError(AttributeError):
+    """Something of a package is missing, or not used while a file is traced; the text says how MASE goes on."""
 
+
+#: Modules -> their functions that build extensions, and the module of these.
+_BUILDING = {
+    "torch.utils": frozenset({"cpp_extension"}),
+    "torch.utils.cpp_extension": frozenset({"load", "load_inline"}),
+}
 
 #: What is tolerated now, if anything is.
 _tolerated: ContextVar[MissingImports | None] = ContextVar("tolerated", default=None)
@@ -156,7 +162,7 @@ class MissingImports:
             return False
         self._adapted.add((lack.owner, lack.name))
         step = "MASE leaves it out, since it is None" if lack.is_argument else "Code that does not need it is analysed"
-        told = OtherVersionError(f"{lack}. {step}")
+        told = ReplacedError(f"{lack}. {step}")
         missing = f"{lack.owner.__module__.partition('.')[0]}.{lack.owner.__name__}.{lack.name}"
         absent = replace(self._record_missing(missing, told, lack.frame, own=False), reason=str(lack))
         thing = Placeholder(absent, f"{lack.owner.__name__}.{lack.name}", made=True)
@@ -176,7 +182,7 @@ class MissingImports:
                 return original(name)
             instead = _REMOVED[name]
             called = f"np.{instead}" if isinstance(instead, str) else instead.__name__
-            error = OtherVersionError(
+            error = ReplacedError(
                 f"numpy {numpy.__version__} in {sys.executable} has no `np.{name}`, so a run ends here. MASE goes on "
                 f"with `{called}`, which numpy's notes give for it"
             )
@@ -229,6 +235,8 @@ class MissingImports:
         """The module, with placeholders for names that another version of it has."""
         if not self._owns(frame.f_code.co_filename):
             return module
+        for name in set(names) & _BUILDING.get(module.__name__, frozenset()):
+            module = _graft_name(module, name, self._replace_builder(name, frame))
         # In the file itself a name that resembles another one is a misspelling; elsewhere it runs with another version.
         mine = frame.f_code.co_filename == self.path
         errors = {name: _find_lacking_error(module, name, spelt=mine) for name in names}
@@ -239,6 +247,21 @@ class MissingImports:
             absent = self._record_missing(f"{module.__name__}.{name}", error, frame, own=False)
             module = _graft_name(module, name, Placeholder(absent, absent.name))
         return module
+
+    def _replace_builder(self, name: str, frame: FrameType) -> Any:
+        """What stands for a function that builds an extension, or for the module with these functions."""
+        if name == "cpp_extension":
+            module = importlib.import_module("torch.utils.cpp_extension")
+            names = _BUILDING[module.__name__]
+            return functools.reduce(
+                lambda held, each: _graft_name(held, each, self._replace_builder(each, frame)), names, module
+            )
+        reason = "MASE builds no extension of C++ or CUDA while it traces"
+        error = ReplacedError(
+            f"{reason}: what `torch.utils.cpp_extension` would load is unknown. Code that does not need it is analysed"
+        )
+        absent = self._record_missing("torch.utils.cpp_extension", error, frame, own=False)
+        return Placeholder(replace(absent, reason=reason), name, made=True)
 
     def _is_tolerable(self, error: Exception, name: str, frame: FrameType) -> bool:
         if isinstance(error, MissingPackageError) or not self._owns(frame.f_code.co_filename):

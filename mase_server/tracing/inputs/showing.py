@@ -297,7 +297,8 @@ class Showing:
             return None
         given_up = isinstance(lack, GivenUpError)  # its import is no problem
         top = module.partition(".")[0]
-        why = f"{lack}." if given_up else f"It needs {top}, which cannot be imported in {sys.executable}."
+        known = given_up or top in sys.modules  # a part of it is missing
+        why = f"{lack}." if known else f"It needs {top}, which cannot be imported in {sys.executable}."
         step = install_advice(module, [self.request.folder]).strip()
         problem = trouble.at_class(self.path, self.nodes.get(name), "warning", "missing-package", f"{why} {step}")
         return Unshown(name, why, step, problem, elsewhere=not given_up)
