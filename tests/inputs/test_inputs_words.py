@@ -56,6 +56,14 @@ SAID = {
         '"""\nParameters\n----------\nx: 3D tensor, [B, T, H]\n"""\nreturn self.layer(x)',
         "x: f32[B=2, T=16, 12]",
     ),
+    "sizes in two words, and one whose word stands first": (
+        "self.members, self.d_state, self.d_action = 5, 12, 3\nself.weight = nn.Parameter(torch.zeros(5, 15, 8))",
+        "states, actions",
+        '"""\nArgs:\n    states (torch tensor): (members, batch size, dim_state)\n'
+        '    actions (torch tensor): (members, batch size, dim_action)\n"""\n'
+        "return torch.bmm(torch.cat((states, actions), dim=2), self.weight)",
+        "states: f32[5, B=2, 12]; actions: f32[5, B, 3]",
+    ),
     "another word for a size": (
         "self.embedding_dim = 20",
         "x",

@@ -56,6 +56,10 @@ _SHAPES = (
 #: Letters of a pattern, or names with commas, alone in the text: `x: b c h w`, `x: B, H*W, C`.
 _LETTERS = re.compile(r"^\W*((?:[a-zA-Z]|\d+)(?:\s+(?:[a-zA-Z]|\d+)){1,4})\W*$")
 _LISTED = re.compile(rf"^\W*({_PART}(?:\s*,\s*{_PART}){{1,5}})\W*$")
+#: The name of a size in two words.
+_IN_TWO_WORDS = re.compile(
+    r"\b(batch|seq|sequence|hidden|embed|embedding|feature|state|input|output)[ -](size|len|length|dims?|dimensions?)\b"
+)
 _QUOTED = re.compile(r"^[\w.]+\[.*?[\"']([^\"']*)[\"']\s*\]$")
 _SUFFIX = re.compile(r"\w+_([BN][A-Z]{0,4})$")
 _INTEGER = re.compile(
@@ -229,6 +233,7 @@ def _entry_lines(lines: Sequence[str], at: int) -> Iterator[str]:
 def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
     """The first shape in a text; () if there is none. Any number of dimensions, as in `(*, T)`, is a batch."""
     text = re.sub(r"([(\[])\s*(?:\*|\.\.\.)\s*,", r"\1B,", text)
+    text = _IN_TWO_WORDS.sub(r"\1_\2", text)
     first = text.split("\n", 1)[0]
     for match in filter(None, (pattern.match(first) for pattern in (_LETTERS, _LISTED) if letters)):
         found = tuple(re.split(r"[,\s]+", match[1]))
@@ -285,7 +290,7 @@ def _value_of(model: nn.Module, size: str) -> int | None:
 
 def _stem_of(size: str) -> str:
     """The name of a size without the word for sizes; "" if it has none."""
-    stem = re.sub(r"_?(sizes?|dims?|dimensions?|channels|features|width)$", "", size.lower())
+    stem = re.sub(r"^(d|dim|size)_|_?(sizes?|dims?|dimensions?|channels|features|width)$", "", size.lower())
     return stem if stem != size.lower() else ""
 
 
