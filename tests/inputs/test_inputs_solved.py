@@ -31,6 +31,13 @@ SOLVED = {
         "return F.l1_loss(mag(x), mag(y)) + (mag(y) - mag(x)).norm() / mag(y).norm()",
         None,
     ),
+    "the longest of some lengths": (
+        "self.table = nn.Embedding(30, 8)",
+        "texts, src_lens, max_src_len",
+        "ids = torch.arange(0, max_src_len).unsqueeze(0).expand(src_lens.shape[0], -1)\n"
+        "return self.table(texts).masked_fill((ids >= src_lens.unsqueeze(1)).unsqueeze(-1), 0)",
+        "texts: i64[B=2, T=16] < 30; src_lens: i64[B] lengths(T); max_src_len: 16",
+    ),
     "halves of channels": (
         "self.half, self.conv = 5, nn.Conv1d(5, 10, 1)",
         "x, x_mask",

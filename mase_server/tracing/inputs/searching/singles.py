@@ -261,7 +261,7 @@ NAMES: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"^(start|offset|cur)_?(pos|idx|index|position)?$|(_pos|_offset|_start|_index|_idx)$|^(i|j|idx|index|layer(_id)?|stage"
      r"|pos|level)$", (0, 1)),
     (r"size|shape|resolution|^hw$", (8, (8, 8), (4, 4), (2, 8, 8))),
-    (r"^(t|seq_?len(gth)?|max_?len(gth)?|length|len|seq|l)$", (16, 8)),
+    (r"^(t|seq_?len(gth)?|max_?(\w+_)?len(gth)?|(src|tgt|mel|text)_len(gth)?|length|len|seq|l)$", (16, 8)),
     (r"^(b|bs|batch(_?size)?)$", (2,)),
     (r"alpha|beta|gamma|lam|temp|eps|scale|factor|weight|strength|ratio|prob|^p$|rate|coef|sigma|threshold|^tau$|^w$",
      (0.5, 1.0)),
