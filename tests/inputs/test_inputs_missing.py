@@ -413,6 +413,13 @@ class Block(nn.Module):
         return self.norm(x)
 
 
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        if not hasattr(self, "plan"):
+            raise ValueError(f"{type(self).__name__} has no plan")
+
+
 class Reader:
     words = 7
 
@@ -428,6 +435,7 @@ TAKEN = {
         ("warning", "missing-package"),
     ),
     "an argument of a base": ("Own(5)", "self.kept(h)", ("warning", "missing-package")),
+    "a class that its base refuses": ("Refused()", "h", ("warning", "missing-package")),
     "an argument with a value": ("Block(5, scale=2)", "h", ("warning", "missing-package")),
     "a misspelt argument": ("Block(5, norm_layr=None)", "h", ("error", "type-error")),
     "an attribute": ("Reader().special_words", "h", ("warning", "missing-package")),
@@ -443,8 +451,9 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     (tmp_path / "site" / "kit_v.py").write_text(PACKAGE)
     monkeypatch.syspath_prepend(tmp_path / "site")
     own = "class Own(Block):\n    def __init__(self, dim):\n        super().__init__(dim, scale=None)\n\n"
+    own = own if "Own" in made else "class Refused(Base):\n    pass\n\n" if "Refused" in made else ""
     text = (
-        f"{HEAD}from kit_v import Block, Reader\n\n{own if 'Own' in made else ''}"
+        f"{HEAD}from kit_v import Base, Block, Reader\n\n{own}"
         "class Big(nn.Module):\n    def __init__(self):\n"
         f"        super().__init__()\n        self.layer, scale = nn.Linear(4, 5), None\n        self.kept = {made}\n\n"
         f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
@@ -454,10 +463,10 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     finally:
         sys.modules.pop("kit_v", None)
     assert [each[:2] for each in told(payload)] == [expected]
-    goes_on = expected[0] == "warning" and "scale=2" not in made
+    goes_on = expected[0] == "warning" and "scale=2" not in made and "Refused" not in made
     assert bound(payload) == ({"h": [2, 5]} if goes_on else {})
     if expected[0] == "warning":
-        assert "in kit_v 3.1 of" in payload["problems"][0]["message"]
+        assert "kit_v 3.1 of" in payload["problems"][0]["message"]
 
 
 #: What a file binds in place of something that it cannot import -> the use of it, in a class that is a model.

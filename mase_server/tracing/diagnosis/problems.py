@@ -38,7 +38,7 @@ from mase_server.tracing.diagnosis.failure import (
 from mase_server.tracing.diagnosis.refits import Made, change_layer_class, refit_constructor
 from mase_server.tracing.diagnosis.scenes import Scene, describe_need, get_raw_position
 from mase_server.tracing.diagnosis.slips import explain_slip
-from mase_server.tracing.importing.missing import find_version_lack
+from mase_server.tracing.importing.missing import find_refusing_base, find_version_lack
 from mase_server.tracing.importing.packages import install_advice
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
 from mase_server.tracing.importing.source import Span
@@ -131,7 +131,10 @@ class _Explanation:
         self.error = error = find_placeholder_error(error)
         self.failure = failure
         self.context = context
-        self.lack = find_version_lack(error, context.owns)
+        self.lack = str(find_version_lack(error, context.owns) or "")
+        made = context.phase != "forward"
+        if made and not self.lack and (package := find_refusing_base(error, context.owns)):
+            self.lack = f"{package} of {sys.executable} raised {describe_error(error).rstrip('.')}"
         self.scene = Scene(error, failure)
         self.frames = self.scene.frames
 
@@ -159,7 +162,7 @@ class _Explanation:
             else:
                 related.insert(0, _make_related_place(self.error.filename, place, str(self.error.msg)))
         related = [*related[:MAX_RELATED], *self._relate_creation()]
-        of_version = self.lack is not None and complaint.code == "missing-package"
+        of_version = bool(self.lack) and complaint.code == "missing-package"
         severity = "warning" if of_version or complaint.code in _NO_MISTAKES else "error"
         located = [_name_other_file(fix, file) for fix in fixes]
         return Problem(file, *span, severity, complaint.code, complaint.text, related, located)
@@ -176,7 +179,7 @@ class _Explanation:
                 return self._explain_recursion(), []
         if need := describe_need(self.scene):
             return self._explain_need(need), []
-        if self.lack is not None:
+        if self.lack:
             return Complaint("missing-package", f"{self.lack}: this code was probably written for another version."), []
         match self.error:
             case SystemExit():

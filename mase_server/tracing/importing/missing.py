@@ -379,6 +379,24 @@ def find_version_lack(error: BaseException, owns: Callable[[str], bool]) -> Vers
     return None if _is_misspelt(found.name, [each for each in offered if not each.startswith("_")]) else found
 
 
+def find_refusing_base(error: BaseException, owns: Callable[[str], bool]) -> str:
+    """The package, with its version, that refuses a class of the workspace which extends one of its own, else "".
+
+    Its code and the class do not fit each other: the class may have been written for another version.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inner = list(itertools.takewhile(lambda frame: not owns(frame.f_code.co_filename), reversed(frames)))
+    top = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0] if inner else ""
+    kinds = [type(frame.f_locals.get("self")) for frame in inner]
+    for kind in kinds if top not in _CHECKED else ():
+        homes = [getattr(sys.modules.get(base.__module__), "__file__", None) or "" for base in kind.__mro__]
+        tops = [base.__module__.partition(".")[0] for base in kind.__mro__]
+        if owns(homes[0]) and top in tops:
+            version = getattr(sys.modules.get(top), "__version__", "")
+            return " ".join(filter(None, (top, str(version))))
+    return ""
+
+
 def _find_module_of(owner: Any) -> str:
     return str(owner.__name__ if isinstance(owner, ModuleType) else getattr(owner, "__module__", ""))
 
