@@ -28,7 +28,8 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 if TYPE_CHECKING:
     import asyncio
@@ -584,6 +585,27 @@ def count_threads() -> int:
         return len(list((PROC / "self" / "task").iterdir()))
     except OSError:
         return threading.active_count()
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Result = TypeVar("_Result")
+#: The frame of `call_with_room` in words. Its piece of the stack has room for as many.
+_LARGE_FRAME = 70_000
+
+
+def _enlarge_frame(function: _Function) -> _Function:
+    code = function.__code__.replace(co_stacksize=_LARGE_FRAME)
+    return cast(_Function, FunctionType(code, function.__globals__, function.__name__))
+
+
+@_enlarge_frame
+def call_with_room(work: Callable[[], _Result]) -> _Result:
+    """Call a function on a new piece of Python's stack of frames that is large enough for all calls below it.
+
+    Python maps that stack in pieces of 16 KiB, and gives the last one back as soon as it is empty. A loop in a deep
+    stack that calls across the border of two maps and clears memory at each turn: a fifth of a compiler's time.
+    """
+    return work()
 
 
 _lost_threads = False

@@ -21,6 +21,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -355,7 +356,7 @@ def wait_and_run(connection: wire.Connection, job: str, *, rehearse: bool = Fals
     """
     status = wire.BROKEN
     try:
-        status = _run_child(connection, job, rehearse=rehearse)
+        status = system.call_with_room(partial(_run_child, connection, job, rehearse=rehearse))
     except (OSError, wire.WireError):
         status = wire.LOST_WIRE  # if the server is gone, nobody is left to read it
     except BaseException:  # noqa: BLE001  (the process's border: whatever it is, it must not climb into the parent's loop)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from mase_server import system
 
 
@@ -23,6 +25,37 @@ def test_a_clock_of_our_own_rings_again_and_again_until_it_is_stopped(monkeypatc
     finally:
         signal.signal(system.ALARM, before)
     assert set(rung) == {system.ALARM}
+
+
+#: Calls at each depth of the stack, most of them across no border of its pieces.
+DEPTHS = """
+import resource
+from mase_server import system
+
+def call():
+    pass
+
+def descend(depth):
+    if depth:
+        descend(depth - 1)
+    for _ in range(200):
+        call()
+
+def count_faults():
+    descend(400)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    descend(400)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+print(count_faults(), system.call_with_room(count_faults))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="page faults are counted on Linux")
+def test_calls_at_any_depth_of_the_stack_map_no_memory_again():
+    done = subprocess.run([sys.executable, "-c", DEPTHS], capture_output=True, text=True, check=True)
+    plainly, with_room = map(int, done.stdout.split())
+    assert with_room <= 5 < plainly
 
 
 def test_ps_tells_children_memory_and_the_end_where_there_is_no_proc(monkeypatch):
