@@ -241,6 +241,12 @@ def test_training_shows_the_joint_graph_and_those_that_pytorch_cuts_it_into(seed
     assert lines == {"return self.b(self.a(x).relu())"}
 
 
+def test_a_model_below_an_error_is_compiled_as_it_is_written(tmp_path):
+    (tmp_path / "net.py").write_text(LOOKS_BACK.replace("class Net", "raise RuntimeError('not here')\n\n\nclass Net"))
+    found = compiled(tmp_path / "net.py")["Net"]
+    assert (found["graphs"], found["breaks"]) == (1, [])
+
+
 def test_what_was_captured_before_an_error_is_shown_with_it(tmp_path):
     text = LOOKS_BACK.replace(
         "        att =", "        print('here')\n        assert not self.training, 'only here'\n        att ="

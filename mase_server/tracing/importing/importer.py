@@ -7,6 +7,7 @@ as they do without it.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import gc
@@ -30,16 +31,18 @@ from mase_server.private import own_folder, read_own
 from mase_server.tracing.importing import lookups
 from mase_server.tracing.importing.lookups import note_source, without_recording
 from mase_server.tracing.importing.rewrite import (
+    BEGINNING,
     REPORTER,
     VERSION,
     Instrumented,
     Site,
     Start,
+    cut_statements_before,
     instrument,
     provide_default,
 )
 from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
-from mase_server.tracing.importing.source import Namespace, is_pinned, is_typed, read_source
+from mase_server.tracing.importing.source import Namespace, decode_source, is_pinned, is_typed, read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -343,12 +346,30 @@ def restore_plain_code(program: str, namespaces: Iterable[Namespace]) -> None:
     for function in _iterate_live_functions(paths, namespaces):
         functions[function.__code__.co_filename].append(function)
     for path, reporting in functions.items():
-        plain = compile(read_source(path), path, "exec", dont_inherit=True)
-        versions = dict(_pair_code_objects(load_code(path, None).code, plain))
-        for function in reporting:
-            new = versions.get(_identify_code(function.__code__))
-            if new is not None and new.co_freevars == function.__code__.co_freevars:
-                function.__code__ = new
+        text = decode_source(read_source(path))
+        left = _exchange_for_plain_code(path, text, reporting, BEGINNING)
+        # Python compiles nothing that stands below a `raise`, or an endless loop, of the module's own.
+        statements = [(each, getattr(each, "decorator_list", [])) for each in ast.parse(text, path).body]
+        starts = [Start(min(part.lineno for part in (each, *others)), each.col_offset) for each, others in statements]
+        above = {max((s for s in starts if s.line <= one.__code__.co_firstlineno), default=BEGINNING) for one in left}
+        for start in sorted(above - {BEGINNING}):
+            left = _exchange_for_plain_code(path, text, left, start)
+
+
+def _exchange_for_plain_code(
+    path: str, text: str, functions: Sequence[FunctionType], start: Start
+) -> list[FunctionType]:
+    """Give functions the code of the source from a statement on; return those that it does not have."""
+    plain = compile(cut_statements_before(ast.parse(text, path), start), path, "exec", dont_inherit=True)
+    versions = dict(_pair_code_objects(instrument(text, path, start=start).code, plain))
+    left = []
+    for function in functions:
+        new = versions.get(_identify_code(function.__code__))
+        if new is not None and new.co_freevars == function.__code__.co_freevars:
+            function.__code__ = new
+        else:
+            left.append(function)
+    return left
 
 
 def find_functions(path: str, namespaces: Iterable[Namespace]) -> list[FunctionType]:
