@@ -163,6 +163,7 @@ def compile_model(
             "('x: f32[8,4]'), or passes ('quantize default=fixed(8,4)').",
         ),
     ] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Inductor's code for the CPU, also where there is a GPU.")] = False,
     output: Annotated[Format, typer.Option("--format", help="Text, or a JSON object.")] = Format.TEXT,
     model: ModelOption = None,
     inputs: InputOption = None,
@@ -192,7 +193,7 @@ def compile_model(
         subject = Subject(file, tuple(inputs or ()), python, daemon)
         if compare is not None and view is View.BREAKS:
             view = View.DYNAMO
-        found = ask_daemon(subject, lambda path: request_compiled(path, model, view))
+        found = ask_daemon(subject, lambda path: request_compiled(path, model, view, cpu))
         other = None if compare is None else _compile_other(subject, model, view, compare)
     if other is not None:
         own = _Side(view.value, found)
@@ -211,8 +212,8 @@ def compile_model(
     raise typer.Exit(int(any(told["problem"] for _, told in found)))
 
 
-def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tuple[str, Compiled]]]:
-    """The model of a title, else all models of the file."""
+def request_compiled(path: str, model: str | None, view: View, cpu: bool = False) -> Talk[list[tuple[str, Compiled]]]:
+    """The model of a title, else all models of the file. cpu: for the CPU, also where there is a GPU."""
     shown = View.DYNAMO if view is View.BREAKS else view
 
     def refuse(error: Exception) -> Compiled:
@@ -221,7 +222,9 @@ def request_compiled(path: str, model: str | None, view: View) -> Talk[list[tupl
             "sizes": [], "kernels": [], "problem": str(error), "place": None,
         }  # fmt: skip
 
-    return ask_each_model("mase/compiled", path, model, {"view": shown.value}, refuse)
+    return ask_each_model(
+        "mase/compiled", path, model, {"view": shown.value} | ({"device": "cpu"} if cpu else {}), refuse
+    )
 
 
 def _compile_other(subject: Subject, model: str | None, view: View, compare: str) -> _Side:

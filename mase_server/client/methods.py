@@ -228,9 +228,12 @@ class BlockingMethods:
         view: str | None = None,
         further: bool | None = None,
         passes: bool | None = None,
+        device: str | None = None,
     ) -> Compiled:
         """The product of a compiler for a model as it is written, for its own inputs and at other sizes."""
-        result = self.call("mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes))
+        result = self.call(
+            "mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes, device=device)
+        )
         return cast("Compiled", result)
 
     def devices(self, path: str) -> Devices:
@@ -617,10 +620,11 @@ class AsyncMethods:
         view: str | None = None,
         further: bool | None = None,
         passes: bool | None = None,
+        device: str | None = None,
     ) -> Compiled:
         """The product of a compiler for a model as it is written, for its own inputs and at other sizes."""
         result = await self.call(
-            "mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes)
+            "mase/compiled", _given(path=path, model=model, view=view, further=further, passes=passes, device=device)
         )
         return cast("Compiled", result)
 

@@ -102,17 +102,23 @@ async def show_compiled(api: Api, params: Params) -> answers.Compiled:
     """The product of a compiler for a model as it is written, for its own inputs and at other sizes.
 
     view: "dynamo", the graphs that torch.compile captures, the places where it breaks them, and why it compiles again;
-    "aten", the same as ATen operators; "inductor", the code that it generates for the CPU, which is not built, and its
-    kernels; "export", the program of torch.export with the sizes that may vary, compared with the model. A problem says
-    why a program cannot be exported. further: also run it at other sizes, and search for edits that remove
-    breaks; true by default. Without it, `recompiles` is empty and no break has a fix, in a fraction of the time.
+    "aten", the same as ATen operators; "inductor", the code that it generates for the GPU, or for the CPU if there is
+    none, which is not built, and its kernels; "export", the program of torch.export with the sizes that may vary,
+    compared with the model. A problem says why a program cannot be exported.  further: also run it at other sizes, and
+    search for edits that remove breaks; true by default. Without it, `recompiles` is empty and no break has a fix, in a
+    fraction of the time.
     passes: compile the graph with the passes that are applied to the model, for its own inputs alone.
+    device: "cpu" for Inductor's code for the CPU, also where there is a GPU.
     """
     view = params.get("view", "dynamo")
     if view not in VIEWS:
         raise ApiError("invalid-params", f"there is no view {view[:80]!r}; there are {', '.join(VIEWS)}")
     further, passes = params.get("further", True), params.get("passes", False)
-    return await api.daemon.compile(params["path"], params.get("model"), view, further, passes)
+    if (device := params.get("device", "")) not in ("", "cpu"):
+        raise ApiError(
+            "invalid-params", f"device is {device[:80]!r}, expected cpu, or none for the GPU if there is one"
+        )
+    return await api.daemon.compile(params["path"], params.get("model"), view, further, passes, device)
 
 
 OUTPUTS = (
@@ -141,7 +147,7 @@ OUTPUTS = (
     ),
     ApiMethod(
         "mase/compiled",
-        {**MODEL, "view?": str, "further?": bool, "passes?": bool},
+        {**MODEL, "view?": str, "further?": bool, "passes?": bool, "device?": str},
         show_compiled,
         answers.Compiled,
         executes=True,

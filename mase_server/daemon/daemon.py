@@ -385,7 +385,7 @@ class Daemon:
         return await run_trial(self._services, tracked, options, text, then)
 
     async def compile(
-        self, path: str, title: str | None, view: str, further: bool, passes: bool = False
+        self, path: str, title: str | None, view: str, further: bool, passes: bool = False, device: str = ""
     ) -> answers.Compiled:
         """Compile a model, with or without its passes; kept for the same texts and inputs."""
         title = self.passes.title(path, title)
@@ -394,7 +394,7 @@ class Daemon:
 
         async def ask() -> answers.Compiled:
             made: answers.Compiled = await self.passes.written(
-                "compiled", path, title, not steps, view, further=further,
+                "compiled", path, title, not steps, view, further=further, device=device,
                 on_event=lambda message: imported.extend(message.get("modules", ())),
             )  # fmt: skip
             self._services.pool.used(path, imported)
@@ -406,7 +406,7 @@ class Daemon:
                 return None
             record = repr(snapshot.payload["models"][snapshot.titles.index(title)])
             looked_at = hash(tuple((one.kind, one.path, repr(one.seen)) for one in tracked.freshness.dependencies))
-            shown = view, further, tuple(map(str, steps))
+            shown = view, further, device, tuple(map(str, steps))
             return path, tracked.interpreter, snapshot.sha256, looked_at, record, *shown
 
         if (key := find_key()) not in self._compiled:

@@ -49,10 +49,11 @@ VIEWS = {
     "export": "Exported program",
     "onnx": "ONNX: of the exported program",
 }
-#: Other documents of a view: its text before the last change, and the model with its passes.
-BEFORE, PASSES = "before", "passes"
+#: Other documents of a view: its text before the last change, the model with its passes, and Inductor's code for the
+#: CPU where there is a GPU.
+BEFORE, PASSES, CPU = "before", "passes", "cpu"
 _URI = re.compile(
-    rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})(?:\.(?P<variant>{BEFORE}|{PASSES}))?\.py"
+    rf"{SCHEME}:(?P<file>.*)/(?P<model>[^/]+)\.(?P<view>{'|'.join(VIEWS)})(?:\.(?P<variant>{BEFORE}|{PASSES}|{CPU}))?\.py"
 )
 _COMMENT = "# "
 #: A tensor as graphs name it: `relu: "f32[2, 4]"`.
@@ -67,7 +68,7 @@ _MOST_NAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One document: a view of a model. variant: `BEFORE`, `PASSES`, or "" for the model as it is written."""
+    """One document: a view of a model. variant: `BEFORE`, `PASSES`, `CPU`, or "" for the model as it is written."""
 
     path: str
     model: str
@@ -182,6 +183,7 @@ class Compilations:
             return made, ""
         asked = {"path": sheet.path, "model": sheet.model, "view": sheet.view, "further": further}
         asked |= {"passes": True} if sheet.variant == PASSES else {}
+        asked |= {"device": "cpu"} if sheet.variant == CPU else {}
         try:
             told = await call_api(self._server, "mase/compiled", **asked)
         except JsonRpcException as error:
@@ -363,11 +365,13 @@ async def toggle_breaks(ls: Server, given: Any = None) -> None:
 
 
 async def show_compiled(ls: Server, given: Any = None) -> Any:
-    """mase.showCompiled {view?, show?}: {"uri", "text"} of what a compiler makes of a model; asks for the view.
+    """mase.showCompiled {view?, device?, show?}: {"uri", "text"} of what a compiler makes of a model.
 
-    With `show` false, only {"uri"}.
+    Without a view, the person is asked for it.  With `show` false, only {"uri"}.  device: "cpu" for Inductor's code for
+    the CPU, also where there is a GPU.
     """
     target, view = model_of(ls, given), str(as_map(given).get("view") or "")
+    variant = CPU if as_map(given).get("device") == "cpu" else ""
     if not view:
         chosen = await ask_person(ls, f"What compilers make of {target['model']}:", list(VIEWS.values()))
         view = next((name for name, title in VIEWS.items() if title == chosen), "")
@@ -375,7 +379,7 @@ async def show_compiled(ls: Server, given: Any = None) -> Any:
             return None
     if view not in VIEWS:
         raise JsonRpcInvalidParams(f"there is no view {view!r}; there are {', '.join(VIEWS)}")
-    uri = ls.compiled.uri(Sheet(**target, view=view))
+    uri = ls.compiled.uri(Sheet(**target, view=view, variant=variant))
     return {"uri": uri} if as_map(given).get("show") is False else await ls.contents.show(uri, focus=False)
 
 
@@ -383,11 +387,12 @@ async def compare_compiled(ls: Server, given: Any = None) -> Any:
     """mase.compareCompiled {view?, with?, show?}: a diff, {"uri", "text"}; if `show` is false, {"before", "after"}.
 
     with: "before", the text before the last save or with the inputs before; "passes", the model with its passes;
-    "fx", the model as it is called, without a compiler; or another view.
+    "cpu", Inductor's code for the CPU where there is a GPU; "fx", the model as it is called, without a compiler; or
+    another view.
     """
     target, asked = model_of(ls, given), as_map(given)
     view, other = str(asked.get("view") or "dynamo"), str(asked.get("with") or BEFORE)
-    if view not in VIEWS or other not in (*VIEWS, BEFORE, PASSES, "fx"):
+    if view not in VIEWS or other not in (*VIEWS, BEFORE, PASSES, CPU, "fx"):
         raise JsonRpcInvalidParams(f"{view!r} cannot be compared with {other!r}")
     own = ls.compiled.uri(Sheet(**target, view=view))
     if other == "fx":
@@ -395,7 +400,7 @@ async def compare_compiled(ls: Server, given: Any = None) -> Any:
     elif other == BEFORE:
         sides = ls.compiled.uri(Sheet(**target, view=view, variant=BEFORE)), own
     else:
-        sheet = Sheet(**target, view=view, variant=PASSES) if other == PASSES else Sheet(**target, view=other)
+        sheet = Sheet(**target, view=other) if other in VIEWS else Sheet(**target, view=view, variant=other)
         sides = own, ls.compiled.uri(sheet)
     if asked.get("show") is False:
         return {"before": sides[0], "after": sides[1]}

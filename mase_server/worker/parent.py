@@ -303,6 +303,8 @@ def run_role(role: str, sock: socket.socket, *, folder: str, job: str) -> int:
     # A child inherits this: it may be asked for its line before it has run at all. `guard_faults` gives them a meaning.
     for number in system.signals_named("SIGUSR1", "SIGUSR2"):
         signal.signal(number, signal.SIG_IGN)
+    # Asked in another way whether there is a GPU, CUDA would work in no fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     system.own_job()
     system.die_with_parent(os.getppid())  # it has no children yet, and importing torch takes seconds
     if _has_ended(sock):

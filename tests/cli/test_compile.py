@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.status import Listener
@@ -568,10 +569,10 @@ runpy.run_path(file, run_name="__main__")
 """
 
 
-def logged_code(file, cache, builds="no"):
+def logged_code(file, cache, builds="no", program=LOGS_CODE):
     """What TORCH_LOGS=output_code prints, by model."""
     done = subprocess.run(
-        [sys.executable, "-c", LOGS_CODE, file, builds],
+        [sys.executable, "-c", program, file, builds],
         capture_output=True, text=True, check=True,
         # As many threads as the model has where it is compiled for a person.
         env={key: each for key, each in os.environ.items() if key != "OMP_NUM_THREADS"}
@@ -755,6 +756,111 @@ def test_tritons_code_is_what_pytorch_logs_and_its_kernels_belong_to_lines(tmp_p
     [pointwise], [norm] = found["Pointwise"]["kernels"], found["Norm"]["kernels"]
     assert (pointwise["reads_bytes"], pointwise["writes_bytes"]) == (x, x)
     assert (norm["reads_bytes"], norm["writes_bytes"]) == (x + 2 * 16 * 4, x)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch can use, with Triton")
+def test_on_a_gpu_the_code_is_what_pytorch_logs_for_it(kinds, built):
+    moved = LOGS_CODE.replace(
+        "torch.compile(self.eval())(*args, **kwargs)", "torch.compile(self.eval().cuda())(*given)"
+    )
+    moved = moved.replace(
+        "        with torch.no_grad", "        given = [each.cuda() for each in args]\n        with torch.no_grad"
+    )
+    found = compiled(kinds, "--view", "inductor")
+    expected = logged_code(kinds, built, program=moved)
+    folder = re.compile(r"(?m)^# kernel path: .*/(\w\w/\w+.py)$")
+    told = {name: folder.sub(r"\1", one["text"]) for name, one in found.items()}
+    assert told == {name: folder.sub(r"\1", text) for name, [text] in expected.items()}
+    assert all(kernel["lines"] for one in found.values() for kernel in one["kernels"])
+
+
+#: Has Inductor find a GPU where there is none, as far as it asks while it writes code.
+PRETENDS = """
+import sys
+from types import SimpleNamespace
+
+import torch
+import torch._inductor.scheduler
+import torch.utils._triton
+from torch._dynamo.device_interface import CudaInterface
+from torch._inductor.fx_passes import misc_patterns
+from torch._inductor.runtime.hints import DeviceProperties
+
+facts = dict(multi_processor_count=132, major=9, regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048)
+more = {name: 1024 for name in ("max_threads_per_block",) if name in DeviceProperties._fields}
+properties = DeviceProperties(type="cuda", index=0, cc=90, warp_size=32, **facts, **more)
+DeviceProperties.create = classmethod(lambda cls, device: properties)
+torch._inductor.scheduler.has_triton = lambda: True
+torch.utils._triton.triton_hash_with_backend = lambda *args: "none"
+misc_patterns._misc_patterns_init = lambda *args, **kwargs: None
+for name, value in {"getDevice": 0, "exchangeDevice": 0, "maybeExchangeDevice": 0, "setDevice": None}.items():
+    setattr(torch._C, f"_cuda_{name}", lambda *args, value=value: value)
+torch.cuda._lazy_init = lambda: None
+for name, value in {"is_triton_capable": True, "raise_if_triton_unavailable": None, "current_device": 0,
+                    "get_compute_capability": 90}.items():
+    setattr(CudaInterface, name, staticmethod(lambda *args, value=value: value))
+
+def pretend():
+    torch.version.cuda = "12.6"
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.get_device_capability = lambda *args: (9, 0)
+    torch.cuda.get_device_properties = torch.cuda._get_device_properties = lambda *args: SimpleNamespace(
+        minor=0, total_memory=1 << 30, name="pretended", warp_size=32, **facts)
+    return torch.device("cuda", 0)
+
+sys.modules["mase_server.worker.transforms.compiled"]._find_gpu = pretend
+"""
+ON_DEVICE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        h = self.norm(self.up(x))
+        return h.softmax(-1) + torch.arange(8, device=x.device)
+
+
+if __name__ == "__main__":
+    Net()(torch.ones(2, 8))
+"""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="pretends a GPU where there is none")
+def test_inductors_code_is_for_the_gpu_where_there_is_one_and_for_the_cpu_on_request(tmp_path):
+    (tmp_path / "gpu.py").write_text(PRETENDS + ON_DEVICE)
+    (tmp_path / "cpu.py").write_text(ON_DEVICE)
+    [found] = compiled(tmp_path / "gpu.py", "--view", "inductor").values()
+    assert "device_str='cuda'" in found["text"]
+    assert "empty_strided_cpu(" not in found["text"]
+    assert [kernel["name"].partition("_")[0] for kernel in found["kernels"]] == ["extern", "triton"]
+    source = (tmp_path / "gpu.py").read_text().split("\n")
+    lines = {source[line - 1].strip() for kernel in found["kernels"] for _, line in kernel["lines"]}
+    assert lines == {
+        "h = self.norm(self.up(x))", "return h.softmax(-1) + torch.arange(8, device=x.device)"
+    }  # fmt: skip
+    [plain] = compiled(tmp_path / "cpu.py", "--view", "inductor").values()
+    [asked] = compiled(tmp_path / "gpu.py", "--view", "inductor", "--cpu").values()
+    assert asked["text"] == plain["text"]
+
+
+def test_where_none_can_be_made_for_the_gpu_the_code_for_the_cpu_says_so(tmp_path):
+    head = 'import sys\nimport torch\nviews = sys.modules["mase_server.worker.transforms.compiled"]\n'
+    lacks = head + 'views._find_gpu = lambda: torch.device("xpu")\n'
+    (tmp_path / "gpu.py").write_text(lacks + ON_DEVICE)
+    (tmp_path / "cpu.py").write_text(ON_DEVICE)
+    [found] = compiled(tmp_path / "gpu.py", "--view", "inductor").values()
+    [plain] = compiled(tmp_path / "cpu.py", "--view", "inductor").values()
+    note, _, rest = found["text"].partition("\n")
+    assert note.startswith("# This is the code for the CPU: for xpu none could be made: ")
+    assert rest == plain["text"]
+    assert [line + 1 for line, *_ in plain["lines"]] == [line for line, *_ in found["lines"]]
 
 
 #: Bodies of a forward with a break each, at the line with "#"; and whether a fix removes it.

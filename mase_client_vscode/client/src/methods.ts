@@ -139,7 +139,7 @@ export abstract class Methods {
   }
 
   /** The product of a compiler for a model as it is written, for its own inputs and at other sizes. */
-  compiled(params: { path: string; model?: string; view?: string; further?: boolean; passes?: boolean }): Promise<Compiled> {
+  compiled(params: { path: string; model?: string; view?: string; further?: boolean; passes?: boolean; device?: string }): Promise<Compiled> {
     return this.answer('mase/compiled', params);
   }
 

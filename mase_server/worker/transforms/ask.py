@@ -54,8 +54,8 @@ class Ask:
     trial: the last step is new, so errors need not be measured if it fails.  memory: resident bytes that a fork may
     use.  seconds: that the call may take.  name: of the files to write, of the drawing's colours, or of a module or
     parameter.  hardware: the parameters of the method that makes hardware.  names: the wanted arrays, () for all.
-    start, count: the wanted bytes.  further: run a compiled model at other
-    sizes, and try edits that remove graph breaks?  run: what `device_costs` reads.
+    start, count: the wanted bytes.  further: run a compiled model at other sizes, and try edits that remove graph
+    breaks?  device: "cpu" for code for the CPU alone.  run: what `device_costs` reads.
     """
 
     model: str = ""
@@ -71,6 +71,7 @@ class Ask:
     start: int = 0
     count: int = 0
     further: bool = False
+    device: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -90,6 +91,7 @@ class Ask:
             int(params.get("start") or 0),
             int(params.get("count") or 0),
             bool(params.get("further")),
+            str(params.get("device") or ""),
             params.get("run") or {},
         )
 

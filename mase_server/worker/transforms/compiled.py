@@ -57,6 +57,8 @@ from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_nam
 _SIZES_OF_EXPORT = ("named sizes", "sizes that torch chooses", "fixed sizes")
 #: How often the ranges of sizes are taken from what the exporter proposes.
 _REFINEMENTS = 2
+#: The devices for which Inductor writes Triton.
+_GPUS = ("cuda", "xpu")
 #: From here on the largest size is no limit.
 _ENDLESS = 1 << 31
 #: Other sizes at which a compiled or exported model is run; each may cost a compilation.
@@ -143,6 +145,7 @@ class Scene:
 
     feed: the arguments and keyword arguments of the model for those of the file.  places: (file, line) of generated
     code -> the frame that it stands for, as a stack trace tells it.  fixed: does it hold for the file's sizes alone?
+    device: "cpu" for code for the CPU, also where there is a GPU.
     """
 
     subject: Subject
@@ -152,13 +155,14 @@ class Scene:
     feed: Callable[[Mapping[str, Any]], tuple[tuple[Any, ...], Mapping[str, Any]]]
     places: Mapping[tuple[str, int], str] = field(default_factory=dict)
     fixed: bool = False
+    device: str = ""
 
     @classmethod
     def of(cls, subject: Subject, ask: Ask, send: Send) -> Scene:
         """The model as it is written, or the graph of its passes at the inputs of the file alone."""
         model, workspace = subject.model, subject.live.request.folder
         if ask.original:
-            return cls(subject, model, workspace, ask.further, partial(call_arguments, model))
+            return cls(subject, model, workspace, ask.further, partial(call_arguments, model), device=ask.device)
         applied = run_steps(subject, Pipeline(ask.steps, subject.known()), send, real=True)
         raise_stopped(applied.stopped)
         graph, knowledge = applied.graph, applied.graph.knowledge
@@ -167,7 +171,7 @@ class Scene:
         plain.recompile()
         places = _map_lines(applied, plain)
         return cls(
-            subject, plain, workspace, False, lambda given: (tuple(knowledge.feed(given)), {}), places, fixed=True
+            subject, plain, workspace, False, lambda given: (tuple(knowledge.feed(given)), {}), places, True, ask.device
         )
 
 
@@ -417,27 +421,78 @@ class _CodeTaken(Exception):
 
 
 def _show_inductor(scene: Scene) -> Compiled:
-    """The code of `TORCH_LOGS=output_code` for the CPU, taken before any of it is built."""
+    """The code of `TORCH_LOGS=output_code`, for the GPU where there is one, taken before any of it is built."""
+    device = None if scene.device == "cpu" else _find_gpu()
+    if device is not None:
+        shown, failure = _make_code(scene, device)
+        if failure is None:
+            return shown
+        why = f"{device.type} none could be made: {_first_paragraph(failure)}"  # such as a GPU without Triton
+        return _make_code(scene, None, f"# This is the code for the CPU: for {why}")[0]
+    return _make_code(scene, None)[0]
+
+
+def _find_gpu() -> torch.device | None:
+    """The device of this interpreter for which Inductor writes Triton."""
+    accelerator: Any = getattr(torch, "accelerator", None)
+    device = accelerator.current_accelerator() if accelerator is not None and accelerator.is_available() else None
+    return device if device is not None and device.type in _GPUS else None
+
+
+def _make_code(scene: Scene, device: torch.device | None, note: str = "") -> tuple[Compiled, Exception | None]:
+    """The code below a note, and why none could be made for the device."""
     import torch._functorch.config
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
-    codes: list[Code] = []
+    codes, failures = list[Code](), list[Exception]()
+    # Products are padded or not by their times on the device.
+    settings = {"fx_graph_cache": False, "compile_threads": 1} | ({"shape_padding": False} if device else {})
+
+    def make_backend(keep: _Compiler) -> _Compiler:
+        compile_graph: Any = partial(compile_fx, inner_compile=partial(_take_code, keep, codes, scene.workspace))
+
+        def compile_for_device(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+            assert device is not None
+            try:
+                compile_graph(*_move_graph(graph, inputs, device))
+            except Exception as error:  # noqa: BLE001 - whatever Inductor lacks for the device
+                failures.append(error)
+            return graph.forward
+
+        return compile_graph if device is None else compile_for_device
+
     with (
         # Triton's code tells of its other settings, such as that of its cache for tuning.
-        config.patch({"fx_graph_cache": False, "compile_threads": 1}),
+        config.patch(settings),
         torch._functorch.config.patch(enable_autograd_cache=False),
         # It would build programs to see which of the processor's instructions the compiler knows.
         patch("torch._inductor.cpu_vec_isa.VecISA.check_build", lambda isa, code: True),
         patch("torch._inductor.cpp_builder.get_cpp_compiler", lambda: "g++"),
+        patch("torch._functorch.aot_autograd.AOT_COUNTER", itertools.count(), create=True),
         _compute_once(),
     ):
-        shown = _show_graphs(
-            "inductor",
-            lambda keep: partial(compile_fx, inner_compile=partial(_take_code, keep, codes, scene.workspace)),
-            scene,
-        )
-    return _write_codes(shown, codes, scene.workspace)
+        shown = _show_graphs("inductor", make_backend, scene)
+    return _write_codes(shown, codes, scene.workspace, [note] if note else []), next(iter(failures), None)
+
+
+def _move_graph(graph: fx.GraphModule, inputs: Sequence[Any], device: torch.device) -> tuple[fx.GraphModule, list[Any]]:
+    """A graph of Dynamo's and its inputs as they were if the model and its inputs were on a device, without memory."""
+    from torch._guards import TracingContext
+    from torch.utils._pytree import tree_map_only
+
+    mode: Any = TracingContext.get().fake_mode
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        known = mode.from_tensor(tensor)  # as Dynamo traced it, with the sizes that vary
+        return torch.empty_strided(known.size(), known.stride(), dtype=known.dtype, device=device)
+
+    moved = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    for node in moved.graph.nodes:
+        node.args, node.kwargs = tree_map_only(torch.device, lambda _: device, (node.args, node.kwargs))
+    moved.recompile()
+    with mode:
+        return moved, tree_map_only(torch.Tensor, move, list(inputs))
 
 
 @contextmanager
@@ -617,11 +672,10 @@ def _find_sources(origins: Iterable[fx.Node], workspace: str) -> Iterator[tuple[
         yield from ((*frame, name) for frame in (own or frames)[-1:])
 
 
-def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str) -> Compiled:
-    """The record with the codes as its text: of each kernel, what defines it and calls it belongs to its sources."""
+def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str, text: list[str]) -> Compiled:
+    """The record with the codes below a text: of each kernel, what defines it and calls it belongs to its sources."""
     kernels: dict[str, list[Launch]] = {}
     lines: list[tuple[int, str, int]] = []
-    text: list[str] = []
     for number, code in enumerate(codes, 1):
         start, own = len(text), code.text.split("\n")
         ends = [place for place, _ in code.launches[1:]] + [len(own) + 1]
