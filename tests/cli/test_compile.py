@@ -1,6 +1,7 @@
 """`mase-server compile`: beside what PyTorch itself says in a process without mase-server."""
 
 import asyncio
+import importlib.util
 import json
 import os
 import re
@@ -861,6 +862,83 @@ def test_where_none_can_be_made_for_the_gpu_the_code_for_the_cpu_says_so(tmp_pat
     assert note.startswith("# This is the code for the CPU: for xpu none could be made: ")
     assert rest == plain["text"]
     assert [line + 1 for line, *_ in plain["lines"]] == [line for line, *_ in found["lines"]]
+
+
+#: Models whose graphs are of a library's own frame, compute nothing, or have an operator that ONNX does not know.
+ODD = """
+import torch
+from torch import nn
+
+
+class Hooked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+        self.up.register_forward_hook(lambda module, inputs, output: print("here"))
+
+    def forward(self, x):
+        return self.up(x).relu()
+
+
+class Slices(nn.Module):
+    def forward(self, x):
+        count = int((x > 0).sum() % 3) + 1
+        return x[:, :count]
+
+
+class Disables(nn.Module):
+    @torch.compiler.disable
+    def inner(self, x):
+        return x.sin()
+
+    def forward(self, x):
+        return self.inner(x.cos()) + 1
+
+
+@torch.library.custom_op("odd::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class Custom(nn.Module):
+    def forward(self, x):
+        return twice(x) + 1
+
+
+if __name__ == "__main__":
+    for kind in (Hooked, Slices, Disables, Custom):
+        kind()(torch.ones(2, 4))
+"""
+
+
+def test_graphs_of_library_code_and_without_kernels_are_linked(tmp_path):
+    (tmp_path / "net.py").write_text(ODD)
+    found = compiled(tmp_path / "net.py", "--view", "inductor")
+    assert found["Slices"]["text"].count("# AOT ID: ") == 2
+    assert len(found["Slices"]["kernels"]) == 1
+    call = next(number for number, line in enumerate(ODD.split("\n"), 1) if "self.up(x).relu()" in line)
+    assert [kernel["lines"] for kernel in found["Hooked"]["kernels"]] == [[[str(tmp_path / "net.py"), call]]] * 2
+    joint = compiled(tmp_path / "net.py", "--view", "joint", "--model", "Hooked")["Hooked"]
+    assert "torch.ops.aten.addmm" in joint["text"]
+
+
+def test_reasons_are_the_same_in_each_run_and_without_colours(tmp_path):
+    (tmp_path / "net.py").write_text(ODD)
+    [found] = compiled(tmp_path / "net.py", "--model", "Disables")["Disables"]["breaks"]
+    assert "Disables.inner" in found["explanation"]
+    assert " 0x" not in found["explanation"]
+    if importlib.util.find_spec("onnxscript") is None:
+        return
+    command = [sys.executable, "-m", "mase_server", "compile", tmp_path / "net.py", "--no-daemon", "--model", "Custom"]
+    told = subprocess.run([*command, "--view", "onnx"], capture_output=True, text=True).stdout
+    assert "# not converted to ONNX: " in told
+    assert "odd.twice" in told
+    assert "\x1b" not in told
 
 
 #: Bodies of a forward with a break each, at the line with "#"; and whether a fix removes it.

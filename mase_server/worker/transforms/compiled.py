@@ -97,6 +97,10 @@ _RESUMED = re.compile(r"^torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _LOCAL = re.compile(r"L\['(\w+)'\]")
 #: Lines of a reason that are for PyTorch's own developers, or about where to read more.
 _FOR_DEVELOPERS = re.compile(r"\n+\s*(Developer debug context:|For more details about|Note: ).*", re.DOTALL)
+#: What colours a message in a terminal.
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+#: Where an object lies in memory, which is new in each run.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _ATTEMPT = re.compile(r"^Encountered graph break when attempting to trace .*?\n+")
 
 
@@ -315,8 +319,10 @@ def _compile_graphs(backend_of: Callable[[_Compiler], Any], scene: Scene, trains
         return graph.forward
 
     def compile_graph(graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        caller = _find_caller(scene.workspace)
         for node in graph.graph.nodes:
-            node.stack_trace = _place_frames(node.stack_trace or "", scene.places) or None
+            if trace := _place_frames(node.stack_trace or caller, scene.places):
+                node.stack_trace = trace
         return graph.forward if captured.whole else backend(graph, inputs)
 
     def note_guards(guards: Iterable[Any]) -> None:
@@ -372,6 +378,15 @@ def _place_frames(trace: str, places: Mapping[tuple[str, int], str]) -> str:
         if (frame := places.get((found["file"], int(found["line"])))) is not None:
             return f"  {frame}\n    {linecache.getline(*_read_frame(frame)).strip()}\n"
     return trace
+
+
+def _find_caller(workspace: str) -> str:
+    """The innermost line of the workspace that runs now, as a stack trace: a library's code has none of its own."""
+    for frame, line in traceback.walk_stack(None):
+        if owns(workspace, frame.f_code.co_filename):
+            place = f'File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}'
+            return f"  {place}\n    {linecache.getline(frame.f_code.co_filename, line).strip()}\n"
+    return ""
 
 
 def _read_frame(frame: str) -> tuple[str, int]:
@@ -678,7 +693,7 @@ def _write_codes(shown: Compiled, codes: Sequence[Code], workspace: str, text: l
     lines: list[tuple[int, str, int]] = []
     for number, code in enumerate(codes, 1):
         start, own = len(text), code.text.split("\n")
-        ends = [place for place, _ in code.launches[1:]] + [len(own) + 1]
+        ends = [*(place for place, _ in code.launches), len(own) + 1][1:]  # without a launch, none
         for (place, launch), end in zip(code.launches, ends, strict=True):
             name = launch.name if len(codes) == 1 else f"{launch.name} (graph {number})"
             kernels.setdefault(name, []).append(launch)
@@ -837,7 +852,7 @@ def _make_break(file: str, line: int, reason: str, explanation: str = "", hints:
 
 def _read_reason(text: str) -> tuple[str, str, list[str]]:
     """What is not supported, why, and what PyTorch proposes."""
-    told = _FOR_DEVELOPERS.sub("", _ATTEMPT.sub("", text.strip()))
+    told = _ADDRESS.sub("", _FOR_DEVELOPERS.sub("", _ATTEMPT.sub("", text.strip())))
     parts = re.split(r"\n\s*(Explanation|Hint): ", told)
     named = list(zip(parts[1::2], (" ".join(part.split()) for part in parts[2::2]), strict=True))
     explanation = next((part for name, part in named if name == "Explanation"), "")
@@ -1044,7 +1059,10 @@ def _show_onnx(scene: Scene) -> Compiled:
         try:
             converted: Any = torch.onnx.export(program, dynamo=True, verbose=False)
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
-            program, notes = None, [f"not converted to ONNX: {_first_paragraph(error)}"]
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            program, notes = None, [f"not converted to ONNX: {_first_paragraph(cause)}"]
     if program is None:
         return _refuse_export("onnx", notes, scene.workspace)
     graph = converted.model.graph
@@ -1240,8 +1258,8 @@ def _find_place(error: Exception, workspace: str) -> str:
     return ""
 
 
-def _first_paragraph(error: Exception) -> str:
-    text = str(error).strip().split("\n\n")[0]
+def _first_paragraph(error: BaseException) -> str:
+    text = _COLOURS.sub("", str(error)).strip().split("\n\n")[0]
     return " ".join(f"{type(error).__name__}: {text}".split())
 
 
