@@ -603,7 +603,7 @@ def call_with_room(work: Callable[[], _Result]) -> _Result:
     """Call a function on a new piece of Python's stack of frames that is large enough for all calls below it.
 
     Python maps that stack in pieces of 16 KiB, and gives the last one back as soon as it is empty. A loop in a deep
-    stack that calls across the border of two maps and clears memory at each turn: a fifth of a compiler's time.
+    stack that calls across the border of two maps and clears memory at each turn.
     """
     return work()
 

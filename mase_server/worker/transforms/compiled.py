@@ -512,7 +512,7 @@ def _move_graph(graph: fx.GraphModule, inputs: Sequence[Any], device: torch.devi
 
 @contextmanager
 def _compute_once() -> Iterator[None]:
-    """Spare Inductor what it computes again for each kernel or by general algebra: a sixth of its time for C++."""
+    """Spare Inductor what it computes again for each kernel or by general algebra."""
     from torch._inductor.codegen import cpp
     from torch._inductor.dtype_propagation import DtypePropagationOpsHandler
 
