@@ -117,7 +117,7 @@ def describe_wave(folder: Path, file: Path, window: Window) -> WaveRecord:
                 counts[name][-1][each.state(high)] += 1
             cycles += 1
     operations = [_record_activity(name, columns) for name, columns in counts.items()]
-    picture = file.with_suffix(".svg")
+    picture = file.with_name(f"{file.stem}.activity.svg")  # a person may have a drawing under the shorter name
     told: WaveRecord = {
         "file": str(file), "picture": str(picture), "begin": window.begin, "cycles": cycles, "column": length,
         "operations": operations,

@@ -101,9 +101,9 @@ def test_a_waveform_is_written_with_a_picture_of_who_waits(mase, net):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     [told] = [each for each in lines if each.startswith("waveform: ")]
-    assert re.fullmatch(r"waveform: \S+net\.vcd, \d+ cycles from \d+ on; its picture: \S+net\.svg", told)
+    assert re.fullmatch(r"waveform: \S+net\.vcd, \d+ cycles from \d+ on; its picture: \S+net\.activity\.svg", told)
     assert (net.parent / "net.vcd").exists()
-    assert (net.parent / "net.svg").exists()
+    assert (net.parent / "net.activity.svg").exists()
     head = lines.index(told) + 1
     assert re.split(" {2,}", lines[head].strip())[:3] == ["operation", "works", "waits for multipliers"]
     assert all(re.search(r"\d+ %", each) for each in lines[head + 1 :])
