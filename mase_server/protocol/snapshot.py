@@ -121,6 +121,13 @@ Frame = dict[str, Any]
 MOST_TEXT = 8000
 
 
+#: Of an error in the project's own code.
+NOBODY = (
+    "No line of this file raised it: perhaps the file changes what everything uses, such as a builtin or a function of "
+    "the standard library."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A diagnostic at a place in a file, with its explanation and its fixes.

@@ -348,7 +348,6 @@ def make_handshake(torch_version: str) -> wire.Message:
 FAULT_FILE = "fault.txt"
 #: The name of a child that rehearses, or waits after that.
 WAITING = "mase-waiting"
-_PERHAPS = "perhaps the file changes what everything uses, such as a builtin or a function of the standard library."
 
 
 def wait_and_run(connection: wire.Connection, job: str, *, rehearse: bool = False) -> NoReturn:
@@ -473,7 +472,7 @@ def describe_job_failure(error: BaseException, path: str) -> Problem:
         return Problem(path, 1, 0, 2, 0, "error", "unreadable", text)
     text = str(error) if known else "".join(traceback.format_exception_only(error)).strip()
     if not lines and not known:
-        text += f". No line of this file raised it: {_PERHAPS}"
+        text += f". {snapshot.NOBODY}"
     code = "exited" if isinstance(error, SystemExit) else "exception"
     return Problem(path, line, 0, line + 1, 0, "error", code, f"Tracing stopped: {text}").bounded()
 

@@ -20,7 +20,7 @@ from torch import nn
 from mase_server.ops.paths import attribute, named_modules
 from mase_server.ops.types import TensorType
 from mase_server.protocol.records import Extent, Fix, Related
-from mase_server.protocol.snapshot import Problem
+from mase_server.protocol.snapshot import NOBODY, Problem
 from mase_server.reading import is_file, is_folder
 from mase_server.tracing.diagnosis import scenes
 from mase_server.tracing.diagnosis.explainers import explain_call
@@ -206,6 +206,8 @@ class _Explanation:
         message = form.format(raised=describe_error(self.error), model=self.context.model).rstrip(".")
         read = self.scene.file_read(self.context.owns)
         where = f" It was raised while {read} was read." if read and read not in message else ""
+        if not self.frames and isinstance(self.error, TypeError | AttributeError | NameError):
+            where = f" {NOBODY}"
         return Complaint(code, f"{message}.{where}{self._describe_operands()}{step.format(model=self.context.model)}")
 
     def _describe_operands(self) -> str:

@@ -78,6 +78,8 @@ class Scene:
 
         owns: is a file the user's? Libraries report errors in the bytes, but rarely the name of the file.
         """
+        if not self.frames:  # the project's own code was reading
+            return ""
         called: list[FrameType] = []
         for frame, _ in walk_tb(self.error.__traceback__):
             called = [] if owns(frame.f_code.co_filename) else [*called, frame]
