@@ -122,7 +122,8 @@ def describe_wave(folder: Path, file: Path, window: Window) -> WaveRecord:
         "file": str(file), "picture": str(picture), "begin": window.begin, "cycles": cycles, "column": length,
         "operations": operations,
     }  # fmt: skip
-    picture.write_text(draw_activity(told, file.stem), encoding="utf-8")
+    top = Path((folder / "files.f").read_text(encoding="utf-8").split()[-1]).stem
+    picture.write_text(draw_activity(told, top), encoding="utf-8")
     return told
 
 

@@ -83,6 +83,21 @@ def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Win
     expect(window.page.get_by_text(re.compile("^Verilog(:|$)"))).to_have_count(0, timeout=PATIENCE_MS)
 
 
+def test_a_waveform_opens_the_picture_of_who_works(window: Window) -> None:
+    path = window.open("mlp.py")
+    window.expect_status("MASE: ready")
+    emitted(window, path)
+    window.command("MASE: Record a Waveform of the Verilog")
+    notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
+    notice.wait_for(timeout=SIMULATION_MS)
+    window.page.locator(".tab", has_text="wave.activity.svg").wait_for()
+    page = window.page.frame_locator("iframe.webview.ready").frame_locator("#active-frame")
+    page.locator("img").wait_for()
+    window.picture("verilog-activity")
+    notice.get_by_role("button", name="Open Waveform").click()
+    window.page.locator(".tab", has_text="wave.vcd").wait_for()
+
+
 def test_the_name_of_a_component_opens_its_source(window: Window) -> None:
     path = window.open("mlp.py")
     window.expect_status("MASE: ready")

@@ -70,7 +70,7 @@ async def test_what_a_waveform_tells_is_in_its_file(record):
 async def test_the_picture_has_a_row_for_each_operation(record):
     told, _ = await record()
     texts = [each.text for each in ElementTree.parse(told["wave"]["picture"]).iter("{http://www.w3.org/2000/svg}text")]
-    assert {*STATES, *(each["name"] for each in told["wave"]["operations"])} <= set(texts)
+    assert {"chain", *STATES, *(each["name"] for each in told["wave"]["operations"])} <= set(texts)
 
 
 async def test_the_waveform_is_about_the_first_mismatch(record, folder):
