@@ -56,7 +56,7 @@ def find_given_up_import(file: str, name: str, package: str = "") -> tuple[str, 
 
     package: that of the file, to follow the name through the module of the workspace from which it comes.
     """
-    for node in walk_lines(file):
+    for node in walk_file(file):
         match node:
             case ast.Try(body=body, handlers=handlers):
                 held = [each for handler in handlers for each in ast.walk(handler) if _is_given_up(each, name)]
@@ -105,15 +105,16 @@ def _is_prepared(at: Position, imports: bool) -> bool:
 @functools.cache
 def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
     """The lines inside `try` and `suppress` in a file, with the names of what they catch ("" for everything)."""
-    return tuple(guard for node in walk_lines(file) for guard in _read_import_guard(node))
+    return tuple(guard for node in walk_file(file) for guard in _read_import_guard(node))
 
 
-def walk_lines(file: str) -> Iterator[ast.AST]:
+@functools.lru_cache(maxsize=8)
+def walk_file(file: str) -> list[ast.AST]:
     """The nodes of a file as Python runs it; none if it cannot be parsed."""
     try:
-        return ast.walk(ast.parse("".join(linecache.getlines(file))))
+        return list(ast.walk(ast.parse("".join(linecache.getlines(file)))))
     except (SyntaxError, ValueError):
-        return iter(())
+        return []
 
 
 def _read_import_guard(node: ast.AST) -> Iterator[tuple[int, int, frozenset[str]]]:

@@ -29,7 +29,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeGuard
 from unittest.mock import patch
 
-from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames, walk_lines
+from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames, walk_file
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
 from mase_server.tracing.importing.packages import required_for
@@ -249,7 +249,7 @@ class MissingImports:
         return module
 
     def _replace_builder(self, name: str, frame: FrameType) -> Any:
-        """What stands for a function that builds an extension, or for the module with these functions."""
+        """The stand-in of a function that builds an extension, or of the module with these functions."""
         if name == "cpp_extension":
             module = importlib.import_module("torch.utils.cpp_extension")
             names = _BUILDING[module.__name__]
@@ -355,7 +355,7 @@ _CHECKED = frozenset({*sys.stdlib_module_names, "torch", "mase_server", ""})
 
 
 def find_version_lack(error: BaseException, owns: Callable[[str], bool]) -> VersionLack | None:
-    """What a package lacks if its version is the probable cause of an error in the workspace, and no misspelling is."""
+    """The lack of a package, if its version is the probable cause of an error in the workspace, and no misspelling."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     while frames and frames[-1].f_code.co_name == "__getattr__":
         frames.pop()
@@ -405,7 +405,7 @@ def _find_refused_argument(message: str, frame: FrameType) -> VersionLack | None
     """The argument that a call in a frame gives, and that what it calls does not take."""
     refused = re.search(r"(\w*)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'", message)
     at = resolve_mark((frame.f_code, frame.f_lasti))
-    calls = (node for node in walk_lines(at.file) if isinstance(node, ast.Call) and node.lineno <= at.line)
+    calls = (node for node in walk_file(at.file) if isinstance(node, ast.Call) and node.lineno <= at.line)
     for call in calls if refused is not None else ():
         thing, name = refused.groups() if refused is not None else ("", "")
         given = next((each.value for each in call.keywords if each.arg == name), None)

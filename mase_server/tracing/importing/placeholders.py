@@ -8,8 +8,6 @@ raises `MissingPackageError`: it never invents anything that is shown.
 from __future__ import annotations
 
 import ast
-import functools
-import linecache
 import re
 import sys
 import traceback
@@ -21,7 +19,7 @@ from typing import Any, NoReturn, cast
 
 from torch import nn
 
-from mase_server.tracing.importing.handlers import find_given_up_import
+from mase_server.tracing.importing.handlers import find_given_up_import, walk_file
 from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
 
 
@@ -129,7 +127,7 @@ def _find_given_up(error: Exception) -> GivenUpError | None:
 def _iterate_names_of_none(frame: FrameType) -> Iterator[_NamePlace]:
     """The names in the line that runs in a frame of which the module has `None`."""
     line, file = resolve_mark((frame.f_code, frame.f_lasti)).line, frame.f_code.co_filename
-    for node in _walk_file(file):
+    for node in walk_file(file):
         if isinstance(node, ast.Name) and node.lineno == line and frame.f_globals.get(node.id, ...) is None:
             yield file, node.id, str(frame.f_globals.get("__package__") or "")
 
@@ -138,7 +136,7 @@ def _iterate_written_bases(kind: type) -> Iterator[_NamePlace]:
     """The names of the bases of a class that extends `object` under another name."""
     space = vars(sys.modules[kind.__module__]) if kind.__module__ in sys.modules else {}
     home = str(space.get("__file__", ""))
-    for node in _walk_file(home) if object in kind.__bases__ else ():
+    for node in walk_file(home) if object in kind.__bases__ else ():
         if isinstance(node, ast.ClassDef) and node.name == kind.__name__:
             names = (base.id for base in node.bases if isinstance(base, ast.Name))
             yield from ((home, name, str(space.get("__package__") or "")) for name in names)
@@ -364,7 +362,7 @@ def _in_forward(frame: FrameType | None) -> bool:
 def _is_discarded(frame: FrameType) -> bool:
     """Is the call that runs in this frame a whole statement? Then it only logs something."""
     at = _find_call(frame)
-    statements = (node.value for node in _walk_file(at.file) if isinstance(node, ast.Expr))
+    statements = (node.value for node in walk_file(at.file) if isinstance(node, ast.Expr))
     return any(
         (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset)
         == (at.line, at.column, at.end_line, at.end_column)
@@ -376,14 +374,14 @@ def _is_decorating(frame: FrameType) -> bool:
     """Is the call that runs in this frame the application of a decorator?"""
     at = _find_call(frame)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    decorators = (each for node in _walk_file(at.file) if isinstance(node, kinds) for each in node.decorator_list)
+    decorators = (each for node in walk_file(at.file) if isinstance(node, kinds) for each in node.decorator_list)
     return any((each.lineno, each.col_offset) == (at.line, at.column) for each in decorators)
 
 
 def _find_class(frame: FrameType) -> ast.ClassDef | None:
     """The class statement that runs in a frame."""
     at = _find_call(frame)
-    classes = (node for node in _walk_file(at.file) if isinstance(node, ast.ClassDef))
+    classes = (node for node in walk_file(at.file) if isinstance(node, ast.ClassDef))
     return next((node for node in classes if node.lineno <= at.line <= node.body[0].lineno), None)
 
 
@@ -398,11 +396,3 @@ def _find_call(frame: FrameType) -> Position:
     while is_hidden(frame.f_code) and frame.f_back is not None:
         frame = frame.f_back
     return resolve_mark((frame.f_code, frame.f_lasti))
-
-
-@functools.lru_cache(maxsize=8)
-def _walk_file(file: str) -> list[ast.AST]:
-    try:
-        return list(ast.walk(ast.parse("".join(linecache.getlines(file)))))
-    except (SyntaxError, ValueError):
-        return []
