@@ -10,7 +10,7 @@ import time
 import zipfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +63,8 @@ async def _simulate_folder(
 ) -> SimulationRecord:
     begin = time.perf_counter()
     known = await asyncio.to_thread(read_streams, folder)
-    made = await build_program(_find_sources(folder), await find_tools(), cache, progress)
+    sources, tools = _find_sources(folder), await find_tools()
+    made = await build_program(sources, tools, cache, progress)
     built = time.perf_counter()
     progress("running", None)
     told = await drive_program(made, folder, options, lambda share: progress("running", share))
@@ -77,26 +78,26 @@ async def _simulate_folder(
     if wave is None:
         return record
     window = choose_window(wave, told.marks, record["cycles_per_vector"])
-    return {**record, "wave": await _record_wave(folder, cache, options, progress, wave.file.absolute(), window)}
+    made = await build_program(replace(sources, wave=True), tools, cache, progress)
+    return {**record, "wave": await _record_wave(made, folder, options, progress, wave.file.absolute(), window)}
 
 
 async def _record_wave(
-    folder: Path, cache: Path, options: list[str], progress: Progress, file: Path, window: Window
+    made: Path, folder: Path, options: list[str], progress: Progress, file: Path, window: Window
 ) -> WaveRecord:
     """Write the waveform of these cycles and its picture. The same options give the same run again."""
-    made = await build_program(_find_sources(folder, wave=True), await find_tools(), cache, progress)
     progress("recording the waveform", None)
     asked = ["--wave", str(file), "--wave-from", str(window.begin), "--wave-cycles", str(window.cycles)]
     await drive_program(made, folder, [*options, *asked], lambda share: progress("recording the waveform", share))
     return await asyncio.to_thread(describe_wave, folder, file, window)
 
 
-def _find_sources(folder: Path, *, wave: bool = False) -> Sources:
+def _find_sources(folder: Path) -> Sources:
     try:
         listed = (folder / "files.f").read_text(encoding="utf-8").split()
     except OSError as error:
         raise SimulationError(f"{folder} was not emitted by mase-server: {error}") from None
-    return Sources([*(folder / name for name in listed), folder / "sim" / "bench.sv"], folder / "sim", wave=wave)
+    return Sources([*(folder / name for name in listed), folder / "sim" / "bench.sv"], folder / "sim")
 
 
 def _describe_simulation(

@@ -91,13 +91,13 @@ class _Wires:
             return 0
         if any(valid and not ready for is_input, valid, ready in ends if not is_input):
             return 2
-        # Who joins several streams is ready for none of them before all are there.
+        # A join of several streams is ready for none of them before all are there.
         given = [(valid, ready) for is_input, valid, ready in ends if is_input]
         return 3 if any(not valid and (ready or len(given) > 1) for valid, ready in given) else 4
 
 
 def describe_wave(folder: Path, file: Path, window: Window) -> WaveRecord:
-    """What the operations of an emitted folder do in the cycles of a waveform: a `WaveRecord`.
+    """The activity of an emitted folder's operations in the cycles of a waveform: a `WaveRecord`, and its picture.
 
     SimulationError if the folder is of an older version, or the waveform has no such design.
     """
