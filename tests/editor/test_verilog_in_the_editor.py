@@ -68,13 +68,19 @@ def test_hardware_opens_beside_lights_up_on_both_sides_and_follows_a_save(window
     assert window.page.locator(f"{PYTHON} .lines-content").evaluate("element => element.offsetLeft") == 0
 
 
-def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Window) -> None:
+def simulated(window: Window, command: str) -> Locator:
+    """The message of a command that simulates the hardware of the MLP."""
     path = window.open("mlp.py")
     window.expect_status("MASE: ready")
     emitted(window, path)
-    window.command("MASE: Simulate the Verilog")
+    window.command(command)
     notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
     notice.wait_for(timeout=SIMULATION_MS)
+    return notice
+
+
+def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Window) -> None:
+    notice = simulated(window, "MASE: Simulate the Verilog")
     told = re.compile(r"MLP: 100 vectors, 0 mismatches, [\d,.]+ cycles per vector \(estimate 2,048\)")
     expect(notice).to_contain_text(told)
     window.picture("verilog-simulated")
@@ -84,12 +90,7 @@ def test_a_simulation_reports_its_figures_and_closing_leaves_nothing(window: Win
 
 
 def test_a_waveform_opens_the_picture_of_who_works(window: Window) -> None:
-    path = window.open("mlp.py")
-    window.expect_status("MASE: ready")
-    emitted(window, path)
-    window.command("MASE: Record a Waveform of the Verilog")
-    notice = window.page.locator(".notification-list-item", has_text="0 mismatches")
-    notice.wait_for(timeout=SIMULATION_MS)
+    notice = simulated(window, "MASE: Record a Waveform of the Verilog")
     window.page.locator(".tab", has_text="wave.activity.svg").wait_for()
     page = window.page.frame_locator("iframe.webview.ready").frame_locator("#active-frame")
     page.locator("img").wait_for()
