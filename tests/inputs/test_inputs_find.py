@@ -129,6 +129,39 @@ def test_what_is_shown_is_what_a_person_expects_and_runs_in_eager(name, tmp_path
             model.eval()(*args, **kwargs)
 
 
+CALLED_BY_ITSELF = """
+from transformers import BertConfig, BertModel
+
+sizes = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=100)
+model = BertModel(BertConfig(**sizes))
+small, large = nn.Sequential(nn.Linear(8, 4)), nn.Sequential(nn.Linear(8, 5))
+spare = nn.Sequential(nn.Linear(7, 4))
+model(torch.randint(0, 100, (3, 9)))
+small(torch.randn(5, 8))
+large(torch.randn(6, 8))
+"""
+
+
+def test_a_model_in_a_variable_that_the_file_calls_is_shown_once_with_what_it_is_given(tmp_path):
+    path = written(tmp_path, CALLED_BY_ITSELF)
+    shown = {each.name: (each.inputs_from, format_inputs(each.spec)) for each in results(path, tmp_path)}
+    assert without_ranges(str(shown)) == str(
+        {
+            "BertModel": ("main", "input_ids: i64[B=3, T=9]"),
+            "small": ("main", "input: f32[B=5, 8]"),
+            "large": ("main", "input: f32[B=6, 8]"),
+            "spare": ("search", "input: f32[B=2, 7]"),
+        }
+    )
+    # A comment or a request may name the variable, and asks for other inputs.
+    asked = written(
+        tmp_path, CALLED_BY_ITSELF.replace("small,", "# mase: small: input: f32[B=3, 8]\nsmall,"), "asked.py"
+    )
+    shown = {each.name: (each.inputs_from, format_inputs(each.spec)) for each in results(asked, tmp_path)}
+    assert shown["small"] == ("comment", "input: f32[B=3, 8]")
+    assert one(path, tmp_path, model="model").inputs_from == "search"
+
+
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name.endswith("_main")])
 def test_the_inputs_of_a_run_are_those_that_plain_python_sees(name, tmp_path):
     """Ground truth: the file in a fresh interpreter, with a forward hook that prints the first shapes of each model."""

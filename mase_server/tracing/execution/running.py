@@ -35,6 +35,7 @@ from mase_server.tracing.execution.program import (
     execute_program,
     module_for,
 )
+from mase_server.tracing.execution.substitutes import unwrap_model
 from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport, ReplacedError
@@ -142,7 +143,7 @@ class Running(Showing):
         plain = plain_hooks(self.hooks.shadows).on_call
 
         def on_call(model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
-            if not self._is_replaced(model):
+            if not self._is_replaced(name_model(model, vars(sys.modules[name]))):
                 return self.hooks.on_call(model, args, kwargs)
             with self.hooks.quiet():  # its values are those of the other inputs
                 return plain(model, args, kwargs)
@@ -156,9 +157,8 @@ class Running(Showing):
                 self.is_late, test,
             )  # fmt: skip
 
-    def _is_replaced(self, model: nn.Module) -> bool:
+    def _is_replaced(self, name: str) -> bool:
         """Is this model shown in another way than by the program's own call, or not at all?"""
-        name = type(model).__name__
         return self.wishes.of(name).any() or not self.wishes.wants(name)
 
     def _worth_showing(self, run: MainRun) -> list[Reached]:
@@ -169,22 +169,23 @@ class Running(Showing):
         for reached in run.reached:
             require_tree(reached.model)
         whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
-        wanted = [reached for reached in run.reached if self.wishes.wants(type(reached.model).__name__)]
+        names = vars(run.module)
+        wanted = [reached for reached in run.reached if self.wishes.wants(name_model(reached.model, names))]
         return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
 
     def _of_call(self, run: MainRun, reached: Reached) -> Found:
         model, made = reached.model, run.constructions.of(reached.model)
-        wish = self.wishes.of(type(model).__name__)
+        name = name_model(model, vars(run.module))
+        wish = self.wishes.of(name)
         built = Built(model, made.bound() if made else {}, "main", made.rebuild() if made else None)
         if wish.constructor(type(model).__name__) is not None:
             built = self._build_wished(type(model), vars(run.module), wish) or built
         if wish.inputs is not None:
-            name = type(built.model).__name__
             return self.of_spec(built, name, wish.inputs, wish.inputs_from, wish.said())
         inputs = bind_inputs(model, reached.args, reached.kwargs)
         spec = describe_inputs(inputs, model, self.hooks.shadows.get)
         return Found(
-            built.model, type(model).__name__, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
+            built.model, name, reached.args, reached.kwargs, inputs, spec, "main", built.arguments,
             built.source, run.how, reached.training, built.construct,
             recorded=reached.shown and built.model is model,
         )  # fmt: skip
@@ -200,6 +201,48 @@ class Running(Showing):
         if built is None and wish.called_at is not None:
             self.refused.setdefault(kind.__name__, self.describe_unbuilt(kind.__name__, kind, errors))
         return None if built is None else self.as_wished(built, kind.__name__)
+
+
+# Models that a file keeps in variables of its own: `model = Net()`, `nets = {"small": nn.Sequential(...)}`.
+
+#: The depth to which containers are searched, and the most of their items.
+MAX_DEPTH = 2
+MAX_ITEMS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A model and the expression that gives it: `model`, `nets['small']`."""
+
+    name: str
+    model: nn.Module
+
+
+def name_model(model: nn.Module, namespace: Namespace) -> str:
+    """The class of a model; of an nn.Sequential, which any number of models are, the variable that holds it."""
+    plain = type(model) is nn.Sequential
+    held = (each for item in namespace.items() for each in iterate_held_models(*item)) if plain else ()
+    return next((each.name for each in held if each.model is model), type(model).__name__)
+
+
+def iterate_held_models(name: str, value: Any, depth: int = 0) -> Iterator[Instance]:
+    """The models in a value: itself, or the items of a list or dict, each with the expression that gives it."""
+    if isinstance(value, nn.Module) and not isinstance(value, nn.ModuleList | nn.ModuleDict):
+        yield Instance(name, unwrap_model(value))
+    elif depth < MAX_DEPTH:
+        yield from (
+            each
+            for key, item in _list_items(value)
+            for each in iterate_held_models(f"{name}[{key!r}]", item, depth + 1)
+        )
+
+
+def _list_items(value: Any) -> list[tuple[Any, Any]]:
+    if isinstance(value, dict | nn.ModuleDict):
+        return list(value.items())[:MAX_ITEMS]
+    if isinstance(value, list | tuple | nn.ModuleList):
+        return list(enumerate(value))[:MAX_ITEMS]
+    return []
 
 
 # Packages that cannot be imported, reported at their import statements.

@@ -201,8 +201,8 @@ def _collect_model_names(tree: ast.Module) -> set[str]:
     """The classes of a file, and its functions and variables that may hold or make a model."""
     found = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     found |= {node.name for node in list_nodes(tree) if isinstance(node, ast.ClassDef)}
-    targets = (target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets)
-    return found | {target.id for target in targets if isinstance(target, ast.Name)}
+    targets = (part for node in tree.body if isinstance(node, ast.Assign) for part in map(ast.walk, node.targets))
+    return found | {name.id for part in targets for name in part if isinstance(name, ast.Name)}
 
 
 @dataclass(frozen=True, slots=True)

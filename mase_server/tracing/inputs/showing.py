@@ -60,7 +60,7 @@ SPREAD_TRIES = 16
 class Showing:
     """The models of one file that are shown so far, and the steps to show another.
 
-    covered: names of the classes that shown models consist of.  shown: the number of shown models.
+    covered: names of the shown models, and of the classes that they consist of.  shown: the number of shown models.
     """
 
     def __init__(self, request: TraceRequest, tree: ast.Module, hooks: Hooks, wishes: Wishes) -> None:
@@ -99,7 +99,9 @@ class Showing:
         self.shown += 1
         kinds = {type(part) for part in found.model.modules()}
         # Showing a class also shows the class whose forward it inherited.
-        self.covered |= {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
+        self.covered |= (
+            {found.name} | {kind.__name__ for kind in kinds} | {forward_owner(kind).__name__ for kind in kinds}
+        )
         about = tuple(self.wishes.about(found.name))
         sets, active = tuple(self.wishes.sets(found.name)), self.wishes.active(found.name)
         builders = tuple(self.builders.get(owner_of(found.name), ()))

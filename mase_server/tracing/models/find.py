@@ -26,8 +26,17 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error as told
 from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.execution.program import Place, as_program, modules_kept
-from mase_server.tracing.execution.running import Lacking, MainRun, Running, problems_of, tell_in_file, unknown_bases
-from mase_server.tracing.execution.substitutes import simulate_single_process, unwrap_model
+from mase_server.tracing.execution.running import (
+    Instance,
+    Lacking,
+    MainRun,
+    Running,
+    iterate_held_models,
+    problems_of,
+    tell_in_file,
+    unknown_bases,
+)
+from mase_server.tracing.execution.substitutes import simulate_single_process
 from mase_server.tracing.importing.missing import MissingImports
 from mase_server.tracing.importing.placeholders import stands_in
 from mase_server.tracing.importing.source import Namespace, list_nodes, parse_text
@@ -152,7 +161,7 @@ class _Finder(Running):
         return self.wishes.picked_builder(name) in self.builders.get(owner_of(name), ())
 
     def _show_remaining(self, run: MainRun) -> Iterator[Item]:
-        yield from self._show_instances(run.module)
+        yield from self._show_instances(run)
         if is_notebook(self.path):
             yield from self._show_made_models(run)
         yield from self._search_classes(run.module)
@@ -169,17 +178,22 @@ class _Finder(Running):
                 found = self.complete(Built(made.model, made.bound(), "main", made.rebuild()), name)
                 yield from (each for each in found if isinstance(each, Found))
 
-    def _show_instances(self, module: ModuleType) -> Iterator[Found | Unshown]:
+    def _show_instances(self, run: MainRun) -> Iterator[Found | Unshown]:
         """Models that the file keeps in its own variables and never calls."""
         before = set(self.covered)
-        for instance in module_instances(vars(module), self.request.folder, self.nodes):
+        called = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
+        for instance in module_instances(vars(run.module), self.request.folder, self.nodes):
             name = self._name_instance(instance)
             # A wished constructor call makes another model than the one in the variable.
             asked = name in self.nodes and self.wishes.of(name).constructor(name) is not None
-            asked |= self._is_builder_picked(name)
+            asked |= self._is_builder_picked(name) or (id(instance.model) in called and not self._is_wished(name))
             if name not in before and self.wishes.wants(name) and not asked:
                 self.take_turn(1)
                 yield from self.complete(Built(instance.model, {}, "instance", None), name)
+
+    def _is_wished(self, name: str) -> bool:
+        """Does a comment or the request name this variable?"""
+        return self.options.model == name or any(each.owner == name for each in self.wishes.comments)
 
     def _name_instance(self, instance: Instance) -> str:
         """The file's class of a model, else the expression that gives it."""
@@ -329,19 +343,7 @@ class _Finder(Running):
             yield from self.complete(self.as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
 
 
-# Models that a file keeps in variables of its own: `model = Net()`, `nets = {"small": nn.Sequential(...)}`.
-
-#: The depth to which containers are searched, and the most of their items.
-MAX_DEPTH = 2
-MAX_ITEMS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A model and the expression that gives it: `model`, `nets['small']`."""
-
-    name: str
-    model: nn.Module
+# Models that a file keeps in variables of its own; see `running.Instance`.
 
 
 def module_instances(namespace: Mapping[str, Any], folder: str, classes: Container[str]) -> list[Instance]:
@@ -357,26 +359,6 @@ def module_instances(namespace: Mapping[str, Any], folder: str, classes: Contain
     parts = {id(part) for instance in models for part in instance.model.modules() if part is not instance.model}
     wholes = (instance for instance in models if id(instance.model) not in parts)
     return list({_get_construction_key(instance.model): instance for instance in reversed(list(wholes))}.values())[::-1]
-
-
-def iterate_held_models(name: str, value: Any, depth: int = 0) -> Iterator[Instance]:
-    """The models in a value: itself, or the items of a list or dict, each with the expression that gives it."""
-    if isinstance(value, nn.Module) and not isinstance(value, nn.ModuleList | nn.ModuleDict):
-        yield Instance(name, unwrap_model(value))
-    elif depth < MAX_DEPTH:
-        yield from (
-            each
-            for key, item in _list_items(value)
-            for each in iterate_held_models(f"{name}[{key!r}]", item, depth + 1)
-        )
-
-
-def _list_items(value: Any) -> list[tuple[Any, Any]]:
-    if isinstance(value, dict | nn.ModuleDict):
-        return list(value.items())[:MAX_ITEMS]
-    if isinstance(value, list | tuple | nn.ModuleList):
-        return list(enumerate(value))[:MAX_ITEMS]
-    return []
 
 
 def _get_construction_key(model: nn.Module) -> object:
