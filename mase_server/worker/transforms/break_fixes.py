@@ -25,8 +25,10 @@ _BRANCH = "The branch depends on values: compute both sides and choose with `tor
 _SHAPES = "The size of the result depends on values: keep it fixed, for example with `torch.where` in place of a mask."
 _OTHERS = "The call is not part of a graph: do it outside of the model, or where it is not compiled."
 _ASKED = "The break is asked for: remove the call, or the decorator that keeps a function from being compiled."
+_VARIABLE = "`Variable` has returned its tensor since PyTorch 0.4: use the tensor itself."
 #: A part of PyTorch's reason or explanation -> advice, where nothing at the line tells more.
 _BY_REASON = {
+    "_LegacyVariableBase": _VARIABLE,
     "graph_break()": _ASKED,
     "disable": _ASKED,
     "Data-dependent branching": _BRANCH,
@@ -108,7 +110,13 @@ class BreakScene:
         statement = self._around[-1]
         yield from self._hide(statement)
         yield from self._select(statement)
-        yield from self._keep_tensors(statement)
+        yield from self._rewrite_values(statement, "Leave out `Variable`", _leave_out_variables)
+        kept = [
+            each
+            for end in ("", ".float()")
+            for each in self._rewrite_values(statement, "Keep it a tensor", self._rule(end))
+        ]
+        yield from (each for place, each in enumerate(kept) if each not in kept[:place])
 
     def _imports(self, name: str) -> bool:
         return any(
@@ -201,18 +209,13 @@ class BreakScene:
 
     # Numbers of Python and arrays of NumPy: tensors.
 
-    def _keep_tensors(self, statement: ast.stmt) -> Iterator[Candidate]:
+    def _rewrite_values(self, statement: ast.stmt, title: str, rule: _Rule) -> Iterator[Candidate]:
         own = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
-        tried: list[list[Edit]] = []
-        for tensor in ("", ".float()"):
-            rule = self._rule(tensor)
-            edits = [
-                self._replace(node, text) for node in own if (text := self._rewrite(node, rule)) != self._source(node)
-            ]
-            for more in ([], self._stack_instead(statement)):
-                if edits and (whole := [*edits, *more]) not in tried:
-                    tried.append(whole)
-                    yield Candidate("Keep it a tensor", whole)
+        edits = [self._replace(node, text) for node in own if (text := self._rewrite(node, rule)) != self._source(node)]
+        stacked = self._stack_instead(statement)
+        for more in ([], stacked) if stacked else ([],):
+            if edits:
+                yield Candidate(title, [*edits, *more])
 
     def _stack_instead(self, statement: ast.stmt) -> list[Edit]:
         """Where a list of numbers becomes a tensor, a list of tensors is stacked."""
@@ -313,6 +316,15 @@ class BreakScene:
             "file": self.path, "line": line, "column": self._column(line, node.col_offset),
             "end_line": end_line, "end_column": self._column(end_line, end.end_col_offset or 0), "new_text": text,
         }  # fmt: skip
+
+
+def _leave_out_variables(node: ast.expr, inner: Callable[[ast.AST], str]) -> str | None:
+    match node:
+        case ast.Call(ast.Name("Variable") | ast.Attribute(attr="Variable"), [whole], given) if all(
+            isinstance(each.value, ast.Constant) and not each.value.value for each in given
+        ):  # it asks for no gradient
+            return inner(whole)
+    return None
 
 
 def _list_parts(node: ast.AST) -> Iterator[ast.expr]:
