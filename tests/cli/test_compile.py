@@ -332,6 +332,47 @@ if __name__ == "__main__":
 """
 
 
+#: A picture has to have an even height and width.
+HALVES = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.pool = nn.MaxPool2d(2)
+        self.up = nn.Upsample(scale_factor=2)
+
+    def forward(self, x):
+        return torch.cat([x, self.up(self.pool(x))], 1)
+
+
+if __name__ == "__main__":
+    Net()(torch.randn(2, 3, 16, 24))
+"""
+
+
+def test_a_size_that_has_to_be_a_multiple_is_proposed_as_one(tmp_path):
+    (tmp_path / "net.py").write_text(HALVES)
+    text = compiled(tmp_path / "net.py", "--view", "export")["Net"]["text"]
+    head = [line.removeprefix("# ") for line in text.split("\n") if line.startswith("# ")]
+    assert head[0] == "exported with strict=False, named sizes"
+    proposed = [line for line in head if " = torch.export.Dim(" in line]
+    [shapes] = [line for line in head if line.startswith("dynamic_shapes=")]
+    scope = {"torch": torch}
+    exec("\n".join([HALVES, *proposed, f"given = dict({shapes})"]), scope)
+    x = torch.randn(2, 3, 16, 24)
+    program = torch.export.export(scope["Net"]().eval(), (x,), **scope["given"]).module()
+    for sizes in ((5, 3, 6, 8), (1, 3, 32, 4)):
+        x = torch.randn(sizes)
+        assert torch.equal(program(x), scope["Net"]()(x))
+    with pytest.raises(AssertionError):
+        program(torch.randn(5, 3, 7, 8))
+    assert 'x: "f32[B, 3, 2*_H, 2*_W]"' in text
+    assert not re.search(r"\bs\d+\b", text)
+
+
 def test_the_proposed_sizes_export_and_run_at_others(tmp_path):
     (tmp_path / "net.py").write_text(LOOKS_BACK)
     text = compiled(tmp_path / "net.py", "--view", "export")["Net"]["text"]
@@ -977,6 +1018,7 @@ BREAKS = [
     ("h = h + 1 if torch.equal(h, h * 2) else h  #", True),
     ("h = h + 1 if torch.allclose(h, h * 2) else h  #", True),
     ("h = copy.deepcopy(h)  #", True),
+    ("h = h + Variable(torch.from_numpy(np.array([1, 0, 0, 1]).astype(np.float32)), requires_grad=False)  #", True),
     ("while h.sum() < -10:  #\n    h = h + 1", False),
     ("for _ in range(int(h.abs().sum() * 0)):  #\n    h = h + 1", False),
     ("h = h * sum(h[0].tolist())  #", False),
@@ -993,6 +1035,7 @@ import copy, logging, math, os, random, time, warnings
 import numpy as np
 import torch
 from torch import nn
+from torch.autograd import Variable
 
 log = logging.getLogger("models")
 
@@ -1190,6 +1233,38 @@ def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(
         for reason in each["reason"].split("; "):
             assert reason.partition(" (HINT")[0] in logged, (reason, logged)
     assert logged.count("Recompiling function") == 2
+
+
+MADE_BY_LIBRARIES = """
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+small = dict(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=100)
+net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU())
+bert = BertModel(BertConfig(**small))
+
+if __name__ == "__main__":
+    net(torch.randn(2, 3, 16, 16))
+    bert(torch.randint(0, 100, (3, 9)))
+"""
+
+
+def test_a_recompilation_of_a_librarys_model_is_told_where_the_file_makes_it(tmp_path):
+    (tmp_path / "net.py").write_text(MADE_BY_LIBRARIES)
+    lines = [
+        MADE_BY_LIBRARIES[: MADE_BY_LIBRARIES.index(f"\n{name} = ") + 1].count("\n") + 1 for name in ("net", "bert")
+    ]
+    found = compiled(tmp_path / "net.py")
+    told = [
+        (name, each["file"], each["line"], each["function"], each["size"])
+        for name, one in found.items()
+        for each in one["recompiles"]
+    ]
+    assert told == [
+        ("net", str(tmp_path / "net.py"), lines[0], "forward", "input.shape[0] (B): 2, then 5"),
+        ("BertModel", str(tmp_path / "net.py"), lines[1], "forward", "input_ids.shape[0] (B): 3, then 5"),
+    ]
 
 
 def test_a_model_that_branches_on_values_is_run_at_other_sizes_too(seeded):

@@ -41,6 +41,7 @@ from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.importing.importer import find_functions, owns, restore_plain_code
 from mase_server.tracing.importing.source import decode_source, read_source
 from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorSpec, inputs_at, outside_modes
+from mase_server.tracing.models.constructions import places_of
 from mase_server.tracing.models.found import call_arguments
 from mase_server.tracing.models.real import SEED, Real
 from mase_server.tracing.recording.positions import resolve_mark
@@ -77,6 +78,8 @@ _BREAK = re.compile(
 )
 _FRAME = re.compile(r'^ *File "(?P<file>.+?)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _RECOMPILE = re.compile(r"Recompiling function (?P<name>\S+) in (?P<file>.+):(?P<line>\d+)")
+#: An argument of a function that passes on all that it is given.
+_GIVEN = re.compile(r"args\[(?P<index>\d+)\]|kwargs\['(?P<name>\w+)'\]")
 #: A guard that failed, the number of its compilation before it; where PyTorch has noted it, its line follows.
 _FAILED = re.compile(r"^\s*- (?=\d+/\d+)(?:(?P<compilation>[\d/_]+): )?", re.MULTILINE)
 _NOTED = re.compile(r"\s{2,}# .*? in \S+(?: (?P<hint>\(HINT: .*\)))?$")
@@ -870,16 +873,24 @@ def _read_recompile(message: str, captured: Captured, scene: Scene) -> Recompile
     reasons = [_NOTED.sub(r" \g<hint>", told[0]).strip() for told in failed]
     size, sought = reasons[0].partition(" (HINT: ")[0], ""
     trace = "\n".join(each.strip().removeprefix("- ") for each in failed[0][1:])
+    # A library's model is called through functions that pass on what they are given.
+    wrapped = str(parts[0]).startswith("0/") and not owns(scene.workspace, file) if parts else False
+    session = scene.subject.traced.session
     if (found := _SIZE.match(size)) is not None:
         sought = found["name"]
-        spec = scene.subject.traced.session.inputs.entries.get(sought)
+        given = _GIVEN.fullmatch(sought) if wrapped else None
+        shown = sought if given is None else given["name"] or list(session.inputs.entries)[int(given["index"])]
+        spec = session.inputs.entries.get(shown)
         dims = spec.dims if isinstance(spec, TensorSpec) else ()
         index = int(found["index"])
         named = f" ({dims[index]})" if index < len(dims) and isinstance(dims[index], str) else ""
-        size = f"{sought}.shape[{index}]{named}: {found['old']}, then {found['new']}"
+        size = f"{shown}.shape[{index}]{named}: {found['old']}, then {found['new']}"
         trace = "".join(captured.guards.get((str(parts[0]), sought), StackSummary()).format())
     frames = [(frame["file"], int(frame["line"])) for frame in _FRAME.finditer(trace)]
     own = [frame for frame in frames if owns(scene.workspace, frame[0])]
+    made = places_of(session.model).get(id(session.model)) if wrapped else None
+    if made is not None and not own:
+        function, own = "forward", [made[:2]]
     file, line = (own or frames or [(file, line)])[-1]
     code = linecache.getline(file, line)
     column = max(code.find(sought), len(code) - len(code.lstrip())) if code.strip() else 0
@@ -1102,8 +1113,12 @@ def _name_sizes(text: str, program: Any, scene: Scene) -> str:
         program.graph_signature.user_inputs, _pytree.tree_leaves(scene.feed(given)), strict=False
     ):
         for size, name in zip(getattr(values.get(placeholder), "shape", ()), dims.get(id(leaf), ()), strict=False):
-            if isinstance(size, torch.SymInt) and str(size) not in values:
-                names.setdefault(str(size), str(name))
+            if not isinstance(size, torch.SymInt) or str(size) in values:
+                continue
+            parts = [str(part) for part in size.node.expr.free_symbols]
+            # Of a size that has to be a multiple, torch's own name is that of its part: `2*_H`.
+            named = {str(size): str(name)} if str(size) in parts else dict.fromkeys(parts, f"_{name}")
+            names = named | names
     return re.sub(r"\bs\d+\b", lambda found: names.get(found[0], found[0]), text)
 
 
@@ -1179,6 +1194,8 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
 def _list_conditions(program: Any) -> Iterator[str]:
     """The ranges of its dynamic dimensions, and its guards on inputs where this version of torch keeps them."""
     for symbol, bounds in program.range_constraints.items():
+        if not symbol.is_Symbol:  # a multiple of another one
+            continue
         largest = f" and at most {bounds.upper}" if bounds.upper < _ENDLESS else ""
         yield f"{symbol} is at least {bounds.lower}{largest}"
     for guard in getattr(program, "_guards_code", None) or ():
@@ -1231,6 +1248,9 @@ def _write_shapes(shapes: Any) -> list[str]:
     dims: dict[str, str] = {}
 
     def write(part: Any) -> str:
+        if isinstance(part, torch.export.Dim) and (root := getattr(part, "root", None)) is not None:
+            write(root)
+            return part.__name__  # `2*_H`, an expression
         if isinstance(part, torch.export.Dim):
             ends = {"min": part.min if part.min > 2 else None, "max": part.max if part.max < _ENDLESS else None}
             told = "".join(f", {name}={end}" for name, end in ends.items() if end is not None)
