@@ -373,6 +373,57 @@ def test_a_size_that_has_to_be_a_multiple_is_proposed_as_one(tmp_path):
     assert not re.search(r"\bs\d+\b", text)
 
 
+#: It writes into its inputs, which are a list.
+WRITES = """
+import torch
+from torch import nn
+
+
+class Loss(nn.Module):
+    def forward(self, outputs):
+        total = outputs[0]
+        for each in outputs:
+            total += each.sum()
+        return total.mean()
+
+
+if __name__ == "__main__":
+    Loss()([torch.ones(2, 3), torch.ones(2, 3)])
+"""
+
+
+def test_a_model_that_writes_into_its_inputs_is_compared_with_the_same_inputs(tmp_path):
+    (tmp_path / "net.py").write_text(WRITES)
+    text = compiled(tmp_path / "net.py", "--view", "export")["Loss"]["text"]
+    head = [line.removeprefix("# ") for line in text.split("\n") if line.startswith("# ")]
+    assert head[0] == "exported with strict=False, named sizes"
+    assert "dynamic_shapes={'outputs': [{0: B}, {0: B}]}" in head
+    assert [line.partition(" at ")[0] for line in head if "equal" in line] == ["equal to the model"] * 3
+
+
+#: torch.export allows multiples of eight alone; Python leaves out what remains.
+FRAMES = """
+from torch import nn
+
+
+# mase: sound: f32[B=2, L=64]
+class Frames(nn.Module):
+    def forward(self, sound):
+        return sound.unfold(1, 8, 8).permute(0, 2, 1)
+"""
+
+
+def test_sizes_that_an_exported_program_refuses_are_told(tmp_path):
+    (tmp_path / "net.py").write_text(FRAMES)
+    text = compiled(tmp_path / "net.py", "--view", "export")["Frames"]["text"]
+    [first] = re.findall("dynamic_shapes=.*", text)
+    assert first == "dynamic_shapes={'sound': {0: B, 1: 8*_L}}"
+    refused = re.findall(r"# refuses B=\d+, L=(\d+): Guard failed: (.*)", text)
+    assert len(refused) == 2
+    assert all(int(size) % 8 for size, _ in refused), refused
+    assert "not exported" not in text
+
+
 def test_the_proposed_sizes_export_and_run_at_others(tmp_path):
     (tmp_path / "net.py").write_text(LOOKS_BACK)
     text = compiled(tmp_path / "net.py", "--view", "export")["Net"]["text"]
