@@ -1327,6 +1327,32 @@ def test_a_model_that_branches_on_values_is_run_at_other_sizes_too(seeded):
     ]  # fmt: skip
 
 
+ENLARGES = """
+import torch
+from torch import nn
+
+
+class Enlarge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 64, 1)
+
+    def forward(self, x):
+        return nn.functional.interpolate(self.layer(x), scale_factor=32)
+
+
+if __name__ == "__main__":
+    Enlarge()(torch.randn(2, 3, 8, 8))
+"""
+
+
+def test_sizes_at_which_a_model_needs_much_memory_are_not_run(tmp_path):
+    (tmp_path / "net.py").write_text(ENLARGES)
+    one = compiled(tmp_path / "net.py")["Enlarge"]
+    assert [(each["B"] != 2, each["H"], each["W"]) for each in one["sizes"]] == [(True, 8, 8)] * 2
+    assert [each["size"].partition(",")[0] for each in one["recompiles"]] == ["x.shape[0] (B): 2"]
+
+
 def test_a_model_that_fails_takes_no_other_with_it(tmp_path):
     fails = AGAIN.replace("class Net", "class Fails").replace("return x + 1", "return x.view(-1) + torch.ones(3)")
     body, _, main = AGAIN.partition("\n\nif __name__")

@@ -44,8 +44,9 @@ from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorS
 from mase_server.tracing.models.constructions import places_of
 from mase_server.tracing.models.found import call_arguments
 from mase_server.tracing.models.real import SEED, Real
+from mase_server.tracing.recording.calls import Run
 from mase_server.tracing.recording.positions import resolve_mark
-from mase_server.tracing.recording.values import Rebuild, holds_tensor
+from mase_server.tracing.recording.values import Rebuild, holds_tensor, tensors_of
 from mase_server.worker.proof import apply_edits
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
@@ -64,6 +65,8 @@ _GPUS = ("cuda", "xpu")
 _ENDLESS = 1 << 31
 #: Other sizes at which a compiled or exported model is run; each may cost a compilation.
 _SIZES = 2
+#: The bytes of all tensors of a forward at other sizes, at most.
+_LARGEST_RUN = 2 << 30
 #: After this time no more edits are tried; what was found until then is told.
 _MENDING_SECONDS = 30.0
 _BREAKS = "torch._dynamo.symbolic_convert.__graph_breaks"
@@ -428,7 +431,16 @@ def _other_sizes(subject: Subject) -> list[dict[str, int]]:
     if probed is None or not probed.symbols:
         return []
     first, *others = ({name: point[name] for name in probed.symbols} for point in probed.points)
+    light = [other for other, run in zip(others, probed.runs[1:], strict=True) if _count_bytes(run) <= _LARGEST_RUN]
+    # The sizes that were traced may be large, since that costs no memory; then the first symbol varies alone.
+    others = light or [first | {name: other[name]} for other in others for name in [*first][:1]]
     return [other for place, other in enumerate(others) if other not in (first, *others[:place])][:_SIZES]
+
+
+def _count_bytes(run: Run) -> int:
+    """The bytes of all tensors that a forward made."""
+    tensors = (tensor for call in run.calls for tensor in tensors_of(call.value))
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 # Inductor: the code that it would build.
