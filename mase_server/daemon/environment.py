@@ -217,12 +217,20 @@ def environment_problem(path: str, code: str, tried: list[tuple[Candidate, str]]
 
 # The project that a file belongs to, for clients that name none.
 
-#: Names that mark a directory as the root of a project.
+#: Names that mark a directory as the root of a project, and those that do where no directory has one of these.
 _ROOTS = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+_LESSER_ROOTS = ("requirements.txt", "README.md", "README.rst", "LICENSE")
 
 
 def project_of(path: str) -> str:
-    """The project directory of a file: the nearest one with a project mark, else the file's own directory."""
+    """The project directory of a file: the nearest one with a project mark, else the file's own directory.
+
+    A project that was downloaded as an archive may have a README alone; one in a home directory marks no project.
+    """
     parents = list(Path(path).parents)
-    marked = (parent for parent in parents if any(path_exists(parent / mark) for mark in _ROOTS))
-    return str(next(marked, parents[0]))
+    inner = parents[: parents.index(Path.home())] if Path.home() in parents else parents[:-1]
+    for marks, folders in ((_ROOTS, parents), (_LESSER_ROOTS, inner)):
+        marked = (folder for folder in folders if any(path_exists(folder / mark) for mark in marks))
+        if (found := next(marked, None)) is not None:
+            return str(found)
+    return str(parents[0])

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -48,6 +49,18 @@ def test_nothing_to_tell_is_one_line(live):
 def test_without_a_daemon_it_says_the_same(live):
     done = live("check", "--no-daemon", "net.py", "broken.py")
     assert (done.returncode, done.stdout) == (1, TEXT.replace("1 model file checked", "2 model files checked"))
+
+
+def test_a_project_that_came_as_an_archive_is_known_by_its_readme(tmp_path):
+    package = tmp_path / "archive" / "src"
+    (package / "models").mkdir(parents=True)
+    (tmp_path / "archive" / "README.md").write_text("# A project\n")
+    (package / "layers.py").write_text("def double(x):\n    return x * 2\n")
+    file = package / "models" / "net.py"
+    file.write_text(f"from src.layers import double\n{NET.replace('self.a(x)', 'double(self.a(x))')}")
+    command = [sys.executable, "-m", "mase_server", "check", "--no-daemon", file]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1 model file checked: no problem found\n")
 
 
 def test_colours_are_for_those_who_ask(live):
