@@ -191,7 +191,7 @@ class Compilations:
         now = store.snapshot(sheet.path)
         if now is None or not is_same_trace(now, snapshot):
             return made, "" if made is not None else "it was traced again meanwhile"  # which asks for the text again
-        if made is not None and made.told["text"] != told["text"]:
+        if made is not None and not sheet.variant and made.told["text"] != told["text"]:
             self._before[replace(sheet, variant=BEFORE)] = made.told["text"]
             self._server.contents.changed([sheet.path])
         made = Made(now, told, further, steps)

@@ -151,6 +151,8 @@ async def test_a_view_is_compared_with_what_it_was_with_passes_and_with_another(
     while "fixed(" not in await content(editor, sides["after"]):
         await editor.expect(lsp.WORKSPACE_TEXT_DOCUMENT_CONTENT_REFRESH)
     assert "fixed(" not in await content(editor, sides["before"])
+    # The model itself has not changed.
+    assert "# Nothing yet" in await content(editor, sides["before"].replace(".dynamo.py", ".dynamo.before.py"))
     await editor.command("mase.resetPasses", {"uri": path.as_uri()})
     told = await compare("dynamo", "fx")
     await editor.expect(lsp.WINDOW_SHOW_DOCUMENT)
