@@ -57,6 +57,8 @@ from mase_server.worker.transforms.runs import Subject, answer_on_meta, list_nam
 
 #: How `torch.export` may take the sizes that vary, the best way first.
 _SIZES_OF_EXPORT = ("named sizes", "sizes that torch chooses", "fixed sizes")
+#: What is told of sizes that an exported program does not take.
+_REFUSES = "refuses "
 #: How often the ranges of sizes are taken from what the exporter proposes.
 _REFINEMENTS = 2
 #: The devices for which Inductor writes Triton.
@@ -1050,12 +1052,17 @@ class _Flat(nn.Module):
 
 
 def _find_export(scene: Scene) -> tuple[Any, list[str]]:
-    """The first program that can be exported and equals the model, with what to tell of it; None, and why not."""
-    problems: list[str] = []
+    """The program that refuses the fewest other sizes and equals the model, with what to tell of it; None, and why not.
+
+    The first one of these; one for fixed sizes only if there is no other.
+    """
+    problems, found = list[str](), list[tuple[int, Any, list[str]]]()
     for strict, sizes in itertools.product(
         (False, True), _SIZES_OF_EXPORT if _varying(scene.subject) and not scene.fixed else ("fixed sizes",)
     ):
         mode = f"exported with strict={strict}, {sizes}"
+        if found and (sizes == "fixed sizes" or not found[0][0]):
+            break
         try:
             program, told = _export(scene, strict, sizes)
         except Exception as error:  # noqa: BLE001 - whatever the exporter raises is the answer
@@ -1066,8 +1073,10 @@ def _find_export(scene: Scene) -> tuple[Any, list[str]]:
             program, notes = _find_export(flat)
             holds = f"its result is the list of its tensors: register {holder[1]} with torch.utils._pytree to keep it"
             return program, [*notes, holds] if program is not None else notes
-        return program, [mode, *told, *(f"not {problem}" for problem in problems)]
-    return None, [f"not {problem}" for problem in problems]
+        found.append((sum(note.startswith(_REFUSES) for note in told), program, [mode, *told]))
+    notes = [f"not {problem}" for problem in problems]
+    _, program, told = min(found, key=lambda each: each[0], default=(0, None, []))
+    return program, [*told, *notes]
 
 
 def _show_onnx(scene: Scene) -> Compiled:
@@ -1204,7 +1213,7 @@ def _export(scene: Scene, strict: bool, sizes: str) -> tuple[Any, list[str]]:
         except (AssertionError, RuntimeError) as error:
             if other is None or "Guard failed" not in str(error):
                 raise
-            notes.append(f"refuses {where}: {' '.join(str(error).split())}")
+            notes.append(f"{_REFUSES}{where}: {' '.join(str(error).split())}")
             continue
         rounding = _tell_rounding(found, _run_once(scene.model, scene, given), where)
         notes.append(f"equal to the model{rounding} at {where}")
