@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -74,6 +75,10 @@ def fix_lines(sources: Sources, fix: Mapping[str, Any]) -> Iterator[Line]:
             yield Line((("      + ", _BAR), (line, "green")))
 
 
+#: What the compilers found, which is of level information but may be asked to fail a check.
+_COMPILED = {"graph-break": "graph break", "recompilation": "recompilation", "not-exported": "refused export"}
+
+
 def check_summary(checked: Checked) -> Iterator[Line]:
     """The findings in one line, and the files that could not be checked."""
     for report, reason in checked.unchecked:
@@ -84,6 +89,8 @@ def check_summary(checked: Checked) -> Iterator[Line]:
     files = format_count(len(checked.reports) - left, "model file")
     counts = checked.counts
     told = [format_count(counts[each], each) for each in ("error", "warning") if counts[each]]
+    codes = Counter(problem.code for problem in checked.problems)
+    told += [format_count(codes[code], words) for code, words in _COMPILED.items() if codes[code]]
     style = "bold red" if counts["error"] else "yellow" if told or left else "green"
     rest = f"; {format_count(left, 'file')} not checked" if left else ""
     rest += f"; {checked.known_count} known" if checked.known_count else ""

@@ -1176,6 +1176,7 @@ def test_a_check_tells_breaks_as_notes_and_fails_on_them_where_it_is_asked_to(tm
     assert "torch.compiler.is_compiling" in json.dumps(note["fixes"])
     done = check("--fail-on", "breaks", "--fail-on", "export")
     assert (done.returncode, "graph-break" in done.stdout, "not-exported" in done.stdout) == (1, True, False)
+    assert re.search(r"^1 model file checked: 1 graph break(, \d recompilations?)?$", done.stdout, re.MULTILINE)
     assert "graph-break" not in check().stdout
 
 
