@@ -1287,6 +1287,35 @@ def test_a_recompilation_names_the_size_or_value_and_the_line_that_asked_for_it(
     assert logged.count("Recompiling function") == 2
 
 
+USES_EINOPS = """
+import torch
+from einops import rearrange, reduce
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x):
+        h = rearrange(self.layer(x), "b t (h d) -> b h t d", h=2)
+        return reduce(h * 2, "b h t d -> b d", "mean")
+
+
+if __name__ == "__main__":
+    Heads()(torch.randn(2, 3, 8))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("einops") is not None, reason="einops is installed")
+def test_what_stands_for_einops_breaks_no_graph(tmp_path):
+    (tmp_path / "net.py").write_text(USES_EINOPS)
+    one = compiled(tmp_path / "net.py")["Heads"]
+    assert (one["graphs"], one["breaks"], one["operations"]) == (1, [], 4)
+    assert {each["file"] for each in one["recompiles"]} <= {str(tmp_path / "net.py")}
+
+
 MADE_BY_LIBRARIES = """
 import torch
 from torch import nn

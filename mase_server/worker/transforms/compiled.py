@@ -38,6 +38,7 @@ from mase_server.protocol.answers.models import Compiled, GraphBreak, Kernel, Re
 from mase_server.protocol.records import Edit, Fix
 from mase_server.protocol.request import VIEWS as MODULES
 from mase_server.tracing.execution.guard import guard_program
+from mase_server.tracing.importing import standins
 from mase_server.tracing.importing.importer import find_functions, owns, restore_plain_code
 from mase_server.tracing.importing.source import decode_source, read_source
 from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorSpec, inputs_at, outside_modes
@@ -208,6 +209,8 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         gc.set_threshold(50_000, 20, 1_000)  # compilers make many objects, and the process ends with the answer
         _construct_plainly()
         _learn_again()
+        for function in (standins.rearrange, standins.reduce, standins.repeat, standins.einsum):
+            torch._dynamo.allow_in_graph(function)  # as einops does, for which they stand
         made = VIEWS[ask.name](scene)
         if scene.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
