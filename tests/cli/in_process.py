@@ -48,9 +48,11 @@ class Loaned:
 
 
 class Warm:
-    """An event loop in a thread, where all commands run, and a warm process for each interpreter."""
+    """An event loop in a thread, where all commands run, and a warm process for each interpreter. preload: modules
+    that these import at once."""
 
-    def __init__(self):
+    def __init__(self, preload=()):
+        self._preload = preload
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
@@ -64,7 +66,7 @@ class Warm:
         """A launcher, for `Daemon`."""
         key = (interpreter, job)
         if key not in self._launchers:
-            self._launchers[key] = asyncio.ensure_future(ForkLauncher.start(interpreter, "/", job))
+            self._launchers[key] = asyncio.ensure_future(ForkLauncher.start(interpreter, "/", job, self._preload))
         return Loaned(await self._launchers[key], folder)
 
     def close(self):

@@ -1,6 +1,7 @@
 """`mase-server compile`: beside what PyTorch itself says in a process without mase-server."""
 
 import asyncio
+import functools
 import importlib.util
 import json
 import os
@@ -15,8 +16,10 @@ import torch
 
 from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.status import Listener
+from mase_server.protocol.request import VIEWS as MODULES
 from mase_server.worker.transforms import compiled as compiled_views
 from mase_server.worker.transforms.ask import AskError
+from tests.cli.in_process import Warm, call
 
 #: A model for each kind of break, and one without. The line of each break is the one that ends with its number.
 SEEDED = """
@@ -176,9 +179,25 @@ def seeded(tmp_path_factory):
     return folder / "seeded.py"
 
 
+@functools.cache
+def warm():
+    """What all requests share: a process that has imported what views need, as a daemon has it after the first."""
+    return Warm({module for view in compiled_views.VIEWS for module in MODULES[view]})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended():
+    yield
+    if warm.cache_info().currsize:
+        warm().close()
+
+
+def mase(command, *options, cwd=None):
+    return call(warm(), [command, "--no-daemon", *options], os.environ, cwd)
+
+
 def compiled(file, *options):
-    command = [sys.executable, "-m", "mase_server", "compile", file, "--no-daemon", "--format", "json", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = mase("compile", file, "--format", "json", *options)
     assert done.returncode == 0, done.stderr
     return {model["model"]: model for model in json.loads(done.stdout)["models"]}
 
@@ -467,8 +486,7 @@ def test_what_cannot_be_exported_says_why_and_is_status_one(seeded):
 
 
 def test_what_cannot_be_exported_is_told_at_its_line(seeded):
-    command = [sys.executable, "-m", "mase_server", "compile", seeded, "--no-daemon", "--model", "Branches"]
-    done = subprocess.run([*command, "--view", "export", "--format", "json"], capture_output=True, text=True)
+    done = mase("compile", seeded, "--model", "Branches", "--view", "export", "--format", "json")
     [told] = json.loads(done.stdout)["models"]
     source = SEEDED.split("\n")
     line = next(number for number, text in enumerate(source, 1) if "if h.sum() > -1e9" in text)
@@ -476,8 +494,7 @@ def test_what_cannot_be_exported_is_told_at_its_line(seeded):
     refused = [number for number, text in enumerate(told["text"].split("\n"), 1) if text.startswith("# not exported")]
     assert [each for each in told["lines"] if each[0] in refused] == [[n, str(seeded), line] for n in refused]
     assert f"(seeded.py:{line})" in told["problem"]
-    command = [sys.executable, "-m", "mase_server", "check", seeded, "--no-daemon", "--no-cache", "--format", "json"]
-    done = subprocess.run([*command, "--fail-on", "export"], capture_output=True, text=True)
+    done = mase("check", seeded, "--no-cache", "--format", "json", "--fail-on", "export")
     found = [each for each in json.loads(done.stdout)["problems"] if each["code"] == "not-exported"]
     assert (done.returncode, line in [each["line"] for each in found]) == (1, True)
 
@@ -1165,8 +1182,7 @@ def test_a_check_tells_breaks_as_notes_and_fails_on_them_where_it_is_asked_to(tm
     )
 
     def check(*options):
-        command = [sys.executable, "-m", "mase_server", "check", "net.py", "--no-daemon", "--no-cache", *options]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        return mase("check", "net.py", "--no-cache", *options, cwd=tmp_path)
 
     done = check("--compile", "--format", "sarif")
     found = [each for each in json.loads(done.stdout)["runs"][0]["results"] if each["ruleId"] == "graph-break"]
@@ -1189,8 +1205,7 @@ def test_a_view_is_compared_with_another_a_revision_inputs_and_passes(tmp_path):
 
     def difference(compare, *options):
         """The lines that are only before, and those that are only after."""
-        command = [sys.executable, "-m", "mase_server", "compile", file, "--no-daemon", "--compare", compare, *options]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = mase("compile", file, "--compare", compare, *options)
         assert done.returncode == 0, done.stderr
         lines = done.stdout.split("\n")
         return ["\n".join(line for line in lines[2:] if line[:1] == sign) for sign in "-+"], lines[:2]
@@ -1213,8 +1228,7 @@ def test_a_view_is_compared_with_another_a_revision_inputs_and_passes(tmp_path):
     (before, after), _ = difference("quantize default=fixed(8,4)")
     assert "fixed(8,4)" in after
     assert "functional.py" not in after, "a rounding belongs to the line of its value"
-    command = [sys.executable, "-m", "mase_server", "compile", file, "--no-daemon", "--compare", "quantise_it"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = mase("compile", file, "--compare", "quantise_it")
     assert done.returncode == 2
     told = " ".join(done.stderr.replace("│", " ").split())
     assert "'quantise_it' is no view, inputs or revision that git knows" in told
