@@ -210,7 +210,7 @@ def send_compiled(live: Live, ask: Ask, real: Real | None, send: Send) -> None:
         _construct_plainly()
         _learn_again()
         for function in (standins.rearrange, standins.reduce, standins.repeat, standins.einsum):
-            torch._dynamo.allow_in_graph(function)  # as einops does, for which they stand
+            torch._dynamo.allow_in_graph(function)  # type: ignore[no-untyped-call]  # as einops does, for which they stand
         made = VIEWS[ask.name](scene)
         if scene.further and ask.name == "dynamo":
             made["breaks"] = _Mender(scene, made["breaks"]).mend_all()
