@@ -7,6 +7,7 @@ from mase_server.passes.bits import calculate_avg_bits_mg_analysis_pass
 from mase_server.passes.error import measure_error_analysis_pass
 from mase_server.passes.fusion import (
     conv_bn_fusion_transform_pass,
+    fold_weights_transform_pass,
     norm_fusion_transform_pass,
     norm_to_conv_transform_pass,
     remove_dropout_transform_pass,
@@ -70,6 +71,7 @@ __all__ = [
     "calculate_avg_bits_mg_analysis_pass",
     "conv_bn_fusion_transform_pass",
     "emit_verilog_top_analysis_pass",
+    "fold_weights_transform_pass",
     "fuse_lora_weights_transform_pass",
     "gptq_transform_pass",
     "hook_inspection_analysis_pass",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,7 +11,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
+from torch.nn.utils.spectral_norm import SpectralNorm, remove_spectral_norm
+from torch.nn.utils.weight_norm import WeightNorm, remove_weight_norm
 
 from mase_server.ir.build import attribute
 from mase_server.ir.graph import MaseGraph
@@ -310,6 +314,65 @@ def _convolution_of_norm(norm: Any, kind: type[nn.Conv1d | nn.Conv2d | nn.Conv3d
         assert made.bias is not None
         made.bias.copy_(shift if norm.bias is None else shift + norm.bias)
     return made.eval()
+
+
+# fold_weights: weights that a normalisation computes at each call are computed once.
+
+#: The hooks of older normalisations of weights -> what leaves the weight that they compute.
+_WEIGHT_HOOKS: Mapping[type, Any] = {WeightNorm: remove_weight_norm, SpectralNorm: remove_spectral_norm}
+
+
+@transform("Fold computed weights", selects=True)
+def fold_weights_transform_pass(graph: MaseGraph, pass_args: Mapping[str, Any] = _DEFAULTS) -> Result:
+    """Give each layer whose weights are computed at each call the weights that it has now: for inference.
+
+    Weight norms, spectral norms and other parametrizations compute them.
+    only: nodes, layers or scopes, everything without it.  The new layers are the graph's own; the model's are left as
+    they are.  Gives {"folded": paths of layers, "kept": those that cannot be folded, with the reason}.
+
+    >>> model = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))).eval()
+    >>> graph, found = passes.fold_weights_transform_pass(MaseGraph(model, {"input": torch.randn(1, 4)}))
+    >>> found["folded"], [name for name, _ in graph.module.named_parameters()]
+    (['0'], ['0.bias', '0.weight'])
+    """
+    given = complete_options("fold_weights_transform_pass", pass_args, _DEFAULTS)
+    selected = Selection.of(given["only"]).checked(graph.fx_graph)
+    layers = {
+        str(node.target): layer for node in graph.fx_graph.nodes
+        if selected.covers(node) and (layer := layer_of(node, graph.module)) is not None and _computes_weights(layer)
+    }  # fmt: skip
+    kept = {
+        path: "it changes in training; put the model in eval mode first" for path in layers if layers[path].training
+    }
+    for path in layers.keys() - kept.keys():
+        graph.module.add_submodule(path, _with_plain_weights(layers[path]))
+    return graph, {"folded": [path for path in layers if path not in kept], "kept": kept}
+
+
+def _computes_weights(layer: nn.Module) -> bool:
+    return parametrize.is_parametrized(layer) or any(type(each) in _WEIGHT_HOOKS for each in _list_hooks(layer))
+
+
+def _list_hooks(layer: nn.Module) -> list[Any]:
+    return list(layer._forward_pre_hooks.values())
+
+
+def _with_plain_weights(layer: nn.Module) -> nn.Module:
+    """A copy whose weights are parameters."""
+    # A hook leaves the weight of the last call, which cannot be copied, since gradients may flow through it.
+    left = {id(each): each.detach() for each in vars(layer).values() if isinstance(each, torch.Tensor)}
+    # The class of a parametrized layer is made for it alone, and shared by its copies.
+    kind = parametrize.type_before_parametrizations(layer)
+    plain: nn.Module = object.__new__(kind)
+    plain.__dict__ = copy.deepcopy(vars(layer), dict(left))
+    with torch.no_grad():
+        for hook in _list_hooks(plain):
+            if type(hook) in _WEIGHT_HOOKS:
+                _WEIGHT_HOOKS[type(hook)](plain, hook.name)
+        computed: Any = plain._modules.pop("parametrizations", {})
+        for name in computed:
+            plain.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
+    return plain
 
 
 # remove_dropout: dropouts do nothing in inference.

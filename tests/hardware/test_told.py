@@ -163,11 +163,21 @@ def test_what_is_inside_of_a_layer_without_hardware_is_told_at_its_call():
     assert missing["cumsum"][-1] == "_0"
 
 
-def test_a_computed_weight_is_told():
+def test_a_computed_weight_is_computed_once():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
     given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).eval(), {"input": torch.randn(2, 4)})
+    made = build(given, Build(), "X")
+    assert (made["unsupported"], made["steps"][0]) == ([], "fold_weights()")
+
+
+def test_a_weight_that_training_would_change_is_told():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    given = MaseGraph(nn.Sequential(nn.Linear(4, 4), layer).train(), {"input": torch.randn(2, 4)})
     (missing,) = build(given, Build(), "X")["unsupported"]
-    assert missing["why"] == "its weight is computed at each call; make it a parameter and quantise that"
+    assert (
+        missing["why"]
+        == "its weight is computed at each call; put the model in eval mode and apply fold_weights before quantize"
+    )
 
 
 def test_a_weight_that_holds_no_number_is_told():

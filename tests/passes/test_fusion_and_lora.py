@@ -206,8 +206,40 @@ def test_only_the_selected_layers_have_adapters_and_lose_them():
     assert passes.fuse_lora_weights_transform_pass(graph)[1] == {"fused": ["_1"]}
 
 
+COMPUTED = {
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)),
+    "weight norm of another dimension": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 4), dim=1),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)),
+    "orthogonal": lambda: nn.utils.parametrizations.orthogonal(nn.Linear(6, 4)),
+    "older weight norm": lambda: nn.utils.weight_norm(nn.Linear(6, 4)),
+    "older spectral norm": lambda: nn.utils.spectral_norm(nn.Linear(6, 4)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("kind", COMPUTED)
+def test_computed_weights_become_parameters_of_the_graph_and_stay_in_the_model(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(COMPUTED[kind](), nn.ReLU(), nn.Linear(4, 2))
+    x = torch.randn(3, 6)
+    model(x).sum().backward()  # the layer keeps a weight through which gradients flow
+    before = model.eval()(x)
+    names, layer = [name for name, _ in model.named_parameters()], type(model[0])
+    graph, found = passes.fold_weights_transform_pass(MaseGraph(model, {"input": x}))
+    assert (found["folded"], found["kept"]) == (["0"], {})
+    assert torch.equal(graph.model(x), before)
+    assert sorted(name for name, _ in graph.module.get_submodule("0").named_parameters()) == ["bias", "weight"]
+    assert type(graph.module.get_submodule("0")) is nn.Linear
+    # The model is as it was.
+    assert ([name for name, _ in model.named_parameters()], type(model[0])) == (names, layer)
+    assert torch.equal(model(x), before)
+    kept = passes.fold_weights_transform_pass(MaseGraph(model.train(), {"input": x}))[1]["kept"]
+    assert list(kept) == ["0"]
+
+
 @pytest.mark.parametrize(
-    "name", ["conv_bn_fusion", "norm_to_conv", "remove_dropout", "insert_lora_adapter", "fuse_lora_weights"]
+    "name",
+    ["conv_bn_fusion", "fold_weights", "norm_to_conv", "remove_dropout", "insert_lora_adapter", "fuse_lora_weights"],
 )
 def test_a_selection_that_names_nothing_is_refused(name):
     graph = MaseGraph(_two_blocks(), {"input": torch.randn(2, 3, 4, 4)})

@@ -51,6 +51,7 @@ from mase_server.passes.declaration import PassArguments, Result, path_of
 from mase_server.passes.error import GIVES, PART_OF
 from mase_server.passes.fusion import (
     conv_bn_fusion_transform_pass,
+    fold_weights_transform_pass,
     norm_fusion_transform_pass,
     norm_to_conv_transform_pass,
     remove_dropout_transform_pass,
@@ -549,6 +550,7 @@ _Transform = Callable[[MaseGraph, Mapping[str, Any]], Result]
 _STRUCTURE: tuple[tuple[str, Mapping[str, Any], _Transform, str], ...] = (
     ("remove_dropout", {}, remove_dropout_transform_pass, "removed"),
     ("remove_loss", {}, remove_loss_transform_pass, "removed"),
+    ("fold_weights", {}, fold_weights_transform_pass, "folded"),
     ("lower_granularity", {}, lower_granularity_transform_pass, "lowered"),
     ("norm_fusion", {}, norm_fusion_transform_pass, "fused"),
     ("attention_swap", {"to": "eager"}, attention_swap_transform_pass, "swapped"),
