@@ -231,9 +231,8 @@ class Lowering:
     def weights(self, given: Mapping[str, Any], *needed: str) -> dict[str, Constant]:
         """The weight and the bias of a layer, those that it has. needed: NoHardware without these."""
         if lacking := [name for name in needed if given.get(name) is None]:
-            raise NoHardware(
-                f"its {lacking[0]} is computed at each call; put the model in eval mode and apply fold_weights before quantize"
-            )
+            step = "put the model in eval mode and apply fold_weights before quantize"
+            raise NoHardware(f"its {lacking[0]} is computed at each call; {step}")
         names = [name for name in ("weight", "bias") if given.get(name) is not None]
         return {name: self.constant(node_of(given[name])) for name in names}
 
