@@ -64,7 +64,7 @@ def swap(rng: random.Random, lines: list[str], row: int) -> None:
 
 
 def insert(rng: random.Random, lines: list[str], row: int) -> None:
-    indent = re.match(r"\s*", lines[row])[0]
+    indent = _indent(lines[row])
     made = (
         "x = x * 2",
         "x = x.flatten(1)",
@@ -81,7 +81,91 @@ def reorder(rng: random.Random, lines: list[str], row: int) -> None:
     lines.insert(rng.randrange(len(lines)), lines.pop(row))
 
 
-KINDS = change_number, change_number, change_number, insert, insert, rename, remove, repeat, swap, reorder
+def change_default(rng: random.Random, lines: list[str], row: int) -> None:
+    """A parameter more, with a default, or another default."""
+    row = _next_row(lines, row, r"\s*def \w+\(.*\)")
+    other = re.sub(r"=\s*\d+(?=[,)])", f"={rng.randrange(1, 9)}", lines[row], count=1)
+    head, closed, tail = lines[row].rpartition(")")
+    lines[row] = other if other != lines[row] else f"{head}, extra={rng.choice(('None', '2', '(1, 2)'))}{closed}{tail}"
+
+
+def decorate(rng: random.Random, lines: list[str], row: int) -> None:
+    row = _next_row(lines, row, r"\s*(def|class) ")
+    made = "@torch.no_grad()", "@staticmethod", "@property", "@torch.jit.ignore", "@str", "@unknown"
+    lines.insert(row, _indent(lines[row]) + rng.choice(made))
+
+
+def nest(rng: random.Random, lines: list[str], row: int) -> None:
+    """A function within a function, and a call of it."""
+    row = _next_row(lines, row, r"\s+\w+ = ")
+    indent, name = _indent(lines[row]), lines[row].split()[0]
+    body = rng.choice(("t", "t * 2", "t.flatten(1)", "t[..., :3]", "(t, t)[1]", "t + width"))
+    lines[row + 1 : row + 1] = [f"{indent}def inner(t, width=3):", f"{indent}    return {body}", f"{indent}{name} = inner({name})"]
+
+
+def change_class(rng: random.Random, lines: list[str], row: int) -> None:
+    """An attribute or a method of a class, or another base."""
+    row = _next_row(lines, row, r"class \w+\(")
+    kind = rng.randrange(3)
+    if kind == 0:
+        made = "scale = 3", "training = False", "__slots__ = ()", "head = None", "width: int = 4"
+        lines.insert(row + 1, f"    {rng.choice(made)}")
+    elif kind == 1:
+        lines[row + 1 : row + 1] = ["    def extra_repr(self):", "        return str(self.training)", ""]
+    else:
+        bases = ["nn.Sequential", "object", "nn.Identity", "torch.nn.Module", *re.findall(r"^class (\w+)", "\n".join(lines), re.M)]
+        lines[row] = re.sub(r"\(.*\)", f"({rng.choice(bases)})", lines[row])
+
+
+def change_module(rng: random.Random, lines: list[str], row: int) -> None:
+    """A statement of the file itself."""
+    row = _next_row(lines, row, r"(class|def|import|from|[A-Z]\w* = ) ?")
+    made = (
+        "SIZE = 5", "import os", "torch.manual_seed(3)", "torch.set_default_dtype(torch.float64)", "nn.Linear = nn.Identity",
+        "from torch.nn import functional as F", "del nn", "SIZES = [n for n in range(3)]",
+    )  # fmt: skip
+    lines.insert(row, rng.choice(made))
+
+
+def change_constructor(rng: random.Random, lines: list[str], row: int) -> None:
+    """A layer more, one less, or one of another kind."""
+    row = _next_row(lines, row, r"\s+self\.\w+ = ")
+    indent, kind = _indent(lines[row]), rng.randrange(4)
+    if kind == 0:
+        lines.insert(row, f"{indent}self.extra = nn.Linear(4, {rng.randrange(1, 9)})")
+    elif kind == 1:
+        lines[row] = re.sub(r"nn\.\w+\(", rng.choice(("nn.Identity(", "nn.ReLU(", "nn.Linear(", "nn.LayerNorm(")), lines[row])
+    elif kind == 2:
+        lines.insert(row + 1, f"{indent}{lines[row].split()[0]}.weight = None")
+    else:
+        lines[row] = f"{indent}pass"
+
+
+def fail(rng: random.Random, lines: list[str], row: int) -> None:
+    """A mistake in a function."""
+    row = _next_row(lines, row, r"\s+\w+ = ")
+    indent, name = _indent(lines[row]), lines[row].split()[0]
+    made = (
+        f"{name} = {name} @ torch.zeros(3, 7)", "raise ValueError('no')", f"{name} = {name}.view(-1, 13)", f"{name}.missing",
+        f"{name} = undefined({name})", f"{name} = torch.cat([{name}, {name}[:1]], 1)", f"assert {name} is None", "1 / 0",
+    )  # fmt: skip
+    lines.insert(row + 1, indent + rng.choice(made))
+
+
+def _next_row(lines: list[str], row: int, pattern: str) -> int:
+    """The first row from `row` on, and then from the first, that matches; `row` itself if there is none."""
+    turned = [*range(row, len(lines)), *range(row)]
+    return next((each for each in turned if re.match(pattern, lines[each])), row)
+
+
+def _indent(line: str) -> str:
+    return re.match(r"\s*", line)[0]
+
+
+KINDS = (
+    change_number, change_number, change_number, insert, insert, rename, remove, repeat, swap, reorder, change_default, decorate,
+    nest, nest, change_class, change_module, change_constructor, change_constructor, fail, fail,
+)  # fmt: skip
 
 
 def edits(text: str, rng: random.Random) -> Iterator[str]:
@@ -89,14 +173,17 @@ def edits(text: str, rng: random.Random) -> Iterator[str]:
     while True:
         lines = text.split("\n")
         for _ in range(UNDO_AFTER):
-            tried = list(lines)
-            rng.choice(KINDS)(rng, tried, rng.randrange(len(tried)))
+            tried, kind = list(lines), rng.choice(KINDS)
+            kind(rng, tried, rng.randrange(len(tried)))
             try:
                 ast.parse("\n".join(tried))
             except (SyntaxError, ValueError):
                 continue
-            lines = tried
-            yield "\n".join(lines)
+            yield "\n".join(tried)
+            if kind is fail:  # and mend it
+                yield "\n".join(lines)
+            else:
+                lines = tried
 
 
 @pytest.mark.timeout(3 * 60 * 60 if SEARCH else 300)
