@@ -469,6 +469,13 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
         assert "kit_v 3.1 of" in payload["problems"][0]["message"]
 
 
+def test_an_attribute_that_no_constructor_of_the_file_makes_is_a_mistake(tmp_path):
+    text = f"{HEAD}{BODY.replace('return h', 'return self.missing(h)')}\n\nNet()(torch.zeros(2, 4))\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert told(payload) == [("error", "attribute-error", 11)]
+    assert "It has the layers layer" in payload["problems"][0]["message"]
+
+
 #: What a file binds in place of something that it cannot import -> the use of it, in a class that is a model.
 GIVEN_UP = {
     "a base": ("object", "class Warp(Op):\n    def forward(self, x):\n        return x\n", "Warp(4)", "self.op(h)"),

@@ -351,7 +351,7 @@ class VersionLack:
 
 
 #: Packages whose names are checked: a wrong one is a mistake.
-_CHECKED = frozenset({*sys.stdlib_module_names, "torch", "mase_server", ""})
+_CHECKED = frozenset({*sys.stdlib_module_names, "__main__", "torch", "mase_server", ""})
 
 
 def find_version_lack(error: BaseException, owns: Callable[[str], bool]) -> VersionLack | None:
