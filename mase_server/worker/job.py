@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -167,6 +167,7 @@ class TraceJob:
         self.cache = prepare_cache_folder(request.bytecode_cache)
         self.modules_before = set(sys.modules)
         self.endless = ""
+        self.known = read_known_inputs(request.fit)
         #: Seconds that a model may wait before its numbers are shown.
         self.patience = LONGER_GLANCE if request.options.pipelines else GLANCE
 
@@ -264,7 +265,7 @@ class TraceJob:
             attempt,
             self._load_program,
             self._on_trial,
-            read_known_inputs(self.request.fit),
+            self.known,
             self._record_found,
             self._on_end,
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
@@ -464,7 +465,7 @@ class TraceJob:
             complete=complete,
             dependencies=self.lookups.dependencies(),
             preload=self._list_preload_modules(),
-            fit=pack_memory(self.traced, self.endless),
+            fit=pack_memory(self.traced, self.known, self.endless),
         )
         if complete and self.request.options.pipelines:
             with report_phase("passes"):
@@ -569,17 +570,19 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 5
+VERSION = 6
 
 
-def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
+def pack_memory(traced: Sequence[Traced], known: Container[str], endless: str = "") -> bytes:
     """Pack the inputs that a search found and each probing's outcome, by class name: the next trace tries them first.
 
+    known: the classes whose inputs the last trace packed; others are kept only if the forward runs with them.
     endless: the program that called no model in time; the next trace gives it less time.
     """
     inputs, probes = {}, {}
     for one in traced:
-        if one.found.inputs_from == "search" and (text := _format_inputs_text(one.found.spec)) is not None:
+        kept = one.found.inputs_from == "search" and (one.error is None or one.name in known)
+        if kept and (text := _format_inputs_text(one.found.spec)) is not None:
             inputs[one.name] = [text, one.found.found, dict(one.found.sizes)]
         if one.error is None and one.probed is not None and one.probed.outcome is not None:
             probes[one.name] = asdict(one.probed.outcome)

@@ -269,6 +269,14 @@ def test_inputs_that_a_search_found_are_tried_first_next_time(tmp_path):
     assert again.rows() == first.rows()
 
 
+def test_inputs_with_which_the_forward_never_ran_are_searched_anew_once_it_is_mended(tmp_path):
+    failing = Job(tmp_path, MLP.replace("return", "h.missing\n        return"))
+    assert "the forward fails" in failing.payload["models"][0]["found"]
+    plain, mended = Job(tmp_path, MLP).payload, Job(tmp_path, MLP, fit=failing.payload["fit"]).payload
+    assert mended["models"][0]["found"] == plain["models"][0]["found"]
+    assert mended["models"][0]["inputs"] == plain["models"][0]["inputs"]
+
+
 @pytest.mark.parametrize("fit", [b"", b"no json", b"[]", b"{}", b'{"version": 999, "inputs": {}}', b"null", b"\xff"])
 def test_a_memory_that_nobody_understands_is_forgotten(tmp_path, fit):
     assert Job(tmp_path, MLP, fit=fit).value("h")[2] == ["B", "8"]
