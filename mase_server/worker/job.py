@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -69,7 +69,7 @@ from mase_server.tracing.inputs.spec import Inputs
 from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inputs
 from mase_server.tracing.models.constructions import arguments_of, places_of, rebuild_of
 from mase_server.tracing.models.find import find_models
-from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs
+from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, bind_inputs
 from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calling import module_calls_routed
 from mase_server.tracing.recording.calls import Call, Reports, Run, references
@@ -167,7 +167,6 @@ class TraceJob:
         self.cache = prepare_cache_folder(request.bytecode_cache)
         self.modules_before = set(sys.modules)
         self.endless = ""
-        self.known = read_known_inputs(request.fit)
         #: Seconds that a model may wait before its numbers are shown.
         self.patience = LONGER_GLANCE if request.options.pipelines else GLANCE
 
@@ -265,7 +264,7 @@ class TraceJob:
             attempt,
             self._load_program,
             self._on_trial,
-            self.known,
+            read_known_inputs(self.request.fit),
             self._record_found,
             self._on_end,
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
@@ -465,7 +464,7 @@ class TraceJob:
             complete=complete,
             dependencies=self.lookups.dependencies(),
             preload=self._list_preload_modules(),
-            fit=pack_memory(self.traced, self.known, self.endless),
+            fit=pack_memory(self.traced, self.endless),
         )
         if complete and self.request.options.pipelines:
             with report_phase("passes"):
@@ -573,17 +572,16 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 VERSION = 6
 
 
-def pack_memory(traced: Sequence[Traced], known: Container[str], endless: str = "") -> bytes:
+def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
     """Pack the inputs that a search found and each probing's outcome, by class name: the next trace tries them first.
 
-    known: the classes whose inputs the last trace packed; others are kept only if the forward runs with them.
     endless: the program that called no model in time; the next trace gives it less time.
     """
     inputs, probes = {}, {}
     for one in traced:
-        kept = one.found.inputs_from == "search" and (one.error is None or one.name in known)
-        if kept and (text := _format_inputs_text(one.found.spec)) is not None:
-            inputs[one.name] = [text, one.found.found, dict(one.found.sizes)]
+        search = one.found.search
+        if search is not None and (text := _format_inputs_text(one.found.spec)) is not None:
+            inputs[one.name] = [text, search.how, dict(search.sizes), search.built]
         if one.error is None and one.probed is not None and one.probed.outcome is not None:
             probes[one.name] = asdict(one.probed.outcome)
     return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes, "endless": endless}).encode()
@@ -606,11 +604,14 @@ def _format_inputs_text(spec: Inputs) -> str | None:
         return None
 
 
-def read_known_inputs(packed: bytes | None) -> Mapping[str, tuple[Inputs, str, Mapping[str, int]]]:
-    """class name -> (inputs, how they were found, changed sizes); empty for data that this version did not write."""
+def read_known_inputs(packed: bytes | None) -> Mapping[str, KnownSearch]:
+    """class name -> its last search that succeeded; empty for data that this version did not write."""
     try:
         kept = _read_packed(packed, "inputs")
-        return {name: (parse_inputs(text), how, dict(sizes)) for name, (text, how, sizes) in kept.items()}
+        return {
+            name: KnownSearch(parse_inputs(text), how, dict(sizes), built)
+            for name, (text, how, sizes, built) in kept.items()
+        }
     except (ValueError, TypeError, SpecError):
         return {}
 

@@ -277,6 +277,43 @@ def test_inputs_with_which_the_forward_never_ran_are_searched_anew_once_it_is_me
     assert mended["models"][0]["inputs"] == plain["models"][0]["inputs"]
 
 
+def test_inputs_of_another_signature_are_forgotten_while_the_forward_fails(tmp_path):
+    first = Job(tmp_path, MLP)
+    failing = MLP.replace("x)", "pixels)").replace("return", "h.missing\n        return")
+    again = Job(tmp_path, failing, fit=first.payload["fit"])
+    assert again.payload["models"][0]["inputs"].keys() == {"pixels"}
+
+
+GROWING = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.zeros(SIZE, 8))
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(x + self.table[: x.shape[1]])
+"""
+
+
+def test_a_constructor_that_makes_another_model_gets_inputs_as_if_the_file_was_opened_now(tmp_path):
+    typed = Job(tmp_path, GROWING.replace("SIZE", "5"))
+    fresh = Job(tmp_path, GROWING.replace("SIZE", "512"))
+    again = Job(tmp_path, GROWING.replace("SIZE", "512"), fit=typed.payload["fit"])
+    assert fresh.payload["models"][0]["symbols"] != typed.payload["models"][0]["symbols"]
+    for key in ("inputs", "symbols", "found"):
+        assert again.payload["models"][0][key] == fresh.payload["models"][0][key]
+
+
+def test_how_a_models_arguments_and_program_were_is_told_of_this_text_alone(tmp_path):
+    text = MLP.replace("width=8", "width")
+    broken = Job(tmp_path, f"{text}\n\nprint(unknown)\n")
+    mended = Job(tmp_path, text.replace("width)", "width=8)", 1), fit=broken.payload["fit"])
+    assert "guessed" in broken.payload["models"][0]["found"]
+    assert "its own run ended" in broken.payload["models"][0]["found"]
+    assert mended.payload["models"][0]["found"] == "found by search: x = tensor [B, 4], first used by fc1"
+
+
 @pytest.mark.parametrize("fit", [b"", b"no json", b"[]", b"{}", b'{"version": 999, "inputs": {}}', b"null", b"\xff"])
 def test_a_memory_that_nobody_understands_is_forgotten(tmp_path, fit):
     assert Job(tmp_path, MLP, fit=fit).value("h")[2] == ["B", "8"]

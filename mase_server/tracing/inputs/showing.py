@@ -41,7 +41,7 @@ from mase_server.tracing.models.arguments import Built, Surroundings, build, reb
 from mase_server.tracing.models.classes import FORWARD, class_nodes, entry_of, forward_owner, make_constructor, run_by
 from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 from mase_server.tracing.models.expressions import NoTextError, value_text
-from mase_server.tracing.models.found import Found, Hooks, Unshown, call_arguments
+from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, call_arguments, digest_model
 from mase_server.tracing.models.guesses import NoArgumentsError
 from mase_server.tracing.models.spreading import Sizes, join_kinds, spread_sizes
 from mase_server.tracing.models.workspace import FILE_STEPS, Budget, Workspace
@@ -93,6 +93,12 @@ class Showing:
             built.model, name, args, kwargs, inputs, spec, source, built.arguments, built.source, how, False,
             make_constructor(built.construct, entry), sizes=built.sizes,
         )  # fmt: skip
+
+    def of_search(self, built: Built, name: str, spec: Inputs, how: str, why: str = "") -> Found:
+        """A model with inputs that a search found. how: the search's own words.  why: there was a search."""
+        known = KnownSearch(spec, how, built.sizes, digest_model(built.model))
+        told = join_clauses(how, built.how) + why
+        return replace(self.of_spec(built, name, spec, "search", told), search=known)
 
     def cover(self, found: Found) -> Found:
         """Mark a model as shown; return it with the comment that asks for its assumptions."""
@@ -177,13 +183,15 @@ class Showing:
             how = join_clauses(wish.said(), built.how)
             yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
-        remembered, how, sizes = self.hooks.remembered.get(name, (None, "", {}))
-        if sizes and (other := self._resize(built, sizes)) is not None:
-            self.hooks.forget(built.trial)
-            built = other
-        if remembered is not None and (found := self._still_works(built, name, remembered, how)) is not None:
-            yield self.cover(found)
-            return
+        run_by(built.model, entry_for(name, built.model))
+        remembered = self.hooks.remembered.get(name)
+        if remembered is not None and not _takes(built.model, remembered.inputs):
+            remembered = None
+        if remembered is not None:
+            built, alike = self._build_as_known(built, remembered)
+            if alike and (found := self._still_works(built, name, remembered)) is not None:
+                yield self.cover(found)
+                return
         guessed = built.source == "search"
         searched = self.search(built, name, OTHER_TRIES if guessed else MAX_ATTEMPTS)
         if searched.spec is None and remembered is None:
@@ -194,7 +202,8 @@ class Showing:
             built, searched = self.spread_sizes(built, name, searched)
         if searched.spec is None and remembered is not None:
             # They worked before the last edit: their present error is worth more than "nothing found".
-            yield self.cover(self.of_spec(built, name, remembered, "search", how))
+            found = self.of_search(built, name, remembered.inputs, remembered.how, self._why_no_run())
+            yield self.cover(replace(found, search=remembered))
         elif (failing := _choose_failing_inputs(built, searched)) is not None:
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
             found = self.of_spec(built, name, failing, "search", how)
@@ -202,8 +211,7 @@ class Showing:
         elif searched.spec is None:
             yield self._describe_uncalled(name, built, searched)
         else:
-            how = join_clauses(searched.how, built.how) + self._why_no_run()
-            yield self.cover(self.of_spec(built, name, searched.spec, "search", how))
+            yield self.cover(self.of_search(built, name, searched.spec, searched.how, self._why_no_run()))
 
     def search(self, built: Built, name: str, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None) -> Searched:
         """Search for inputs of a model, within its turn's steps."""
@@ -264,15 +272,24 @@ class Showing:
             self.hooks.forget(other.trial)
         return built, searched
 
-    def _still_works(self, built: Built, name: str, remembered: Inputs, how: str) -> Found | None:
+    def _build_as_known(self, built: Built, known: KnownSearch) -> tuple[Built, bool]:
+        """The model of the last search, and true; the one given if its constructor makes another one now."""
+        other = self._resize(built, known.sizes) if known.sizes else built
+        if other is None or digest_model(other.model) != known.built:
+            self.hooks.forget(None if other is None or other is built else other.trial)
+            return built, False
+        self.hooks.forget(None if other is built else built.trial)
+        return other, True
+
+    def _still_works(self, built: Built, name: str, known: KnownSearch) -> Found | None:
         """The model with the inputs of its last search, recorded already if the caller can do that."""
         try:
-            found = self.of_spec(built, name, remembered, "search", how)
+            found = self.of_search(built, name, known.inputs, known.how, self._why_no_run())
         except (TypeError, ValueError):  # inputs of another signature
             return None
         if self.hooks.record is not None:
             return replace(found, recorded=True) if self.hooks.record(found) else None
-        return found if can_run(built.model, remembered, self.hooks) else None
+        return found if can_run(built.model, known.inputs, self.hooks) else None
 
     def describe_unbuilt(self, name: str, kind: type[nn.Module], errors: list[BaseException]) -> Unshown:
         """Why no instance of a class could be made."""
@@ -329,6 +346,13 @@ class Showing:
 
     def _choose_severity(self) -> str:
         return "information" if self.shown else "warning"
+
+
+def _takes(model: nn.Module, inputs: Inputs) -> bool:
+    """Has a model's forward parameters with the names of these inputs?"""
+    parameters = _get_signature_parameters(model.forward)
+    variable = any(each.kind in _VARIABLE for each in parameters.values())
+    return variable or inputs.entries.keys() <= parameters.keys()
 
 
 def _has_same_ranks(spec: Inputs | None, other: Inputs) -> bool:

@@ -329,8 +329,7 @@ class _Finder(Running):
         for built in builds(kind, self.around(vars(module)), asked, []):
             built, searched = self.spread_sizes(built, name, self.search(built, name))
             if searched.spec is not None:
-                found = self.of_spec(built, name, searched.spec, "search", join_clauses(searched.how, built.how))
-                yield self.cover(replace(found, rest=True))
+                yield self.cover(replace(self.of_search(built, name, searched.spec, searched.how), rest=True))
             return
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: Namespace) -> Iterator[Found | Unshown]:

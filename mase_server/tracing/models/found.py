@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.ops.paths import named_tensors
 from mase_server.ops.types import Kwargs
 from mase_server.protocol.answers.files import InputForm
 from mase_server.protocol.snapshot import Problem
@@ -28,6 +30,29 @@ Attempt = Callable[[nn.Module, tuple[Any, ...], Kwargs], BaseException | None]
 
 
 @dataclass(frozen=True, slots=True)
+class KnownSearch:
+    """A search for inputs that succeeded.
+
+    inputs: what it found; how: as a clause.  sizes: as of `Found`.  built: of the model, as `digest_model` gives it.
+    """
+
+    inputs: Inputs
+    how: str
+    sizes: Mapping[str, int]
+    built: str
+
+
+def digest_model(model: nn.Module) -> str:
+    """A hash of the classes of a model's parts, their plain attributes, and the shapes of their tensors."""
+    parts = [
+        (type(part).__qualname__, [item for item in vars(part).items() if type(item[1]) in (int, float, str, bool)])
+        for part in model.modules()
+    ]
+    tensors = [(path, tuple(tensor.shape)) for path, tensor in named_tensors(model)]
+    return hashlib.sha256(repr((parts, tensors)).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A model and example inputs.
 
@@ -41,6 +66,7 @@ class Found:
     comments; set: the one in use, "" for none.  builders: the calls of functions of the file that build it, such as
     `resnet18()`; builder: the one that built it, "" if none did.  written: the comments about it.  form: the parts that
     a user may change, if requested.  sizes: guessed constructor arguments that were changed to differ from others.
+    search: what the next trace of the file should know of a search that found the inputs.
     """
 
     model: nn.Module
@@ -66,6 +92,7 @@ class Found:
     written: tuple[Wish, ...] = ()
     form: InputForm | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    search: KnownSearch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +116,8 @@ class Hooks:
 
     on_call: the user's program called a model; returns the call's output to it.
     attempt: does a forward succeed with these arguments?  load: a file's code, and the globals that it needs.
-    on_trial: surrounds each try to construct a model.  remembered: the last search's result for each class, how it was
-    found, and the sizes that were changed.  forget: takes back what a trial reported, given what `on_trial` gave.
+    on_trial: surrounds each try to construct a model.  remembered: the last search's result for each class.
+    forget: takes back what a trial reported, given what `on_trial` gave.
     record: records a model immediately, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     user's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it last ran.
@@ -102,7 +129,7 @@ class Hooks:
     attempt: Attempt
     load: Callable[[str], Loaded] = field(default=compile_plainly)
     on_trial: Callable[[], AbstractContextManager[Any]] = nullcontext
-    remembered: Mapping[str, tuple[Inputs, str, Mapping[str, int]]] = field(default_factory=dict)
+    remembered: Mapping[str, KnownSearch] = field(default_factory=dict)
     record: Callable[[Found], bool] | None = None
     on_end: Callable[[BaseException, Failure | None], None] | None = None
     excused: Callable[[float], None] = lambda seconds: None
