@@ -305,6 +305,14 @@ def test_a_constructor_that_makes_another_model_gets_inputs_as_if_the_file_was_o
         assert again.payload["models"][0][key] == fresh.payload["models"][0][key]
 
 
+@pytest.mark.parametrize("decorator", ["property", "str"])
+def test_a_constructor_that_cannot_be_called_hides_no_other_model(tmp_path, decorator):
+    odd = MLP.replace("class MLP", "class Odd").replace("    def __init__", f"    @{decorator}\n    def __init__")
+    job = Job(tmp_path, f"{odd}\n\n{MLP}")
+    assert [each["name"] for each in job.payload["models"]] == ["MLP"]
+    assert [each["code"] for each in job.problems] == ["no-arguments"]
+
+
 def test_how_a_models_arguments_and_program_were_is_told_of_this_text_alone(tmp_path):
     text = MLP.replace("width=8", "width")
     broken = Job(tmp_path, f"{text}\n\nprint(unknown)\n")

@@ -23,7 +23,13 @@ from mase_server.tracing.importing.missing import adapt_to_version
 from mase_server.tracing.importing.placeholders import find_placeholder_error
 from mase_server.tracing.models.clues import clue_of, place_of
 from mase_server.tracing.models.configs import LackingError
-from mase_server.tracing.models.constructions import MAX_DEPTH, Constructions, Surroundings, key_of_arguments
+from mase_server.tracing.models.constructions import (
+    MAX_DEPTH,
+    Constructions,
+    Surroundings,
+    key_of_arguments,
+    list_parameters,
+)
 from mase_server.tracing.models.guesses import (
     PLURAL,
     Arguments,
@@ -217,7 +223,7 @@ def _is_lacking_arguments(kind: type[nn.Module], error: BaseException) -> bool:
     """Does a class fail without arguments because it requires some, or because of its surroundings?"""
     if isinstance(error, OSError):
         return True
-    parameters = inspect.signature(kind).parameters.values()
+    parameters = list_parameters(kind)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters)
     if isinstance(error, KeyError) and takes_any:
         return True  # it takes an argument out of its `**kwargs`

@@ -16,6 +16,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from mase_server.tracing.models.configs import list_entries
+from mase_server.tracing.models.constructions import list_parameters
 
 #: The required member or class of an argument ("" for neither) -> candidates for it.
 Parts = Callable[[str, str | type], Iterator[Any]]
@@ -94,7 +95,7 @@ def clue_of(
     steps = tuple(_iterate_failed_statements(error.__traceback__))
     culprits = dict.fromkeys([*_of_steps(steps, arguments), *_of_words(_WORD.findall(text), arguments)])
     places = {name: path for name, (path, _) in inside.items()}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(kind).parameters.values())
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in list_parameters(kind))
     held = own if places else given
     return Clue(error, text, arguments, steps, tuple(culprits), held, places, parts, takes_any, entry, kind)
 
@@ -109,8 +110,7 @@ def place_of(error: BaseException) -> tuple[str, str, int]:
 
 def defaults_of(kind: Callable[..., Any]) -> Mapping[str, Any]:
     """The parameters that need not be given, with their defaults."""
-    parameters = inspect.signature(kind).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
+    return {each.name: each.default for each in list_parameters(kind) if each.default is not each.empty}
 
 
 def _iterate_failed_statements(trace: TracebackType | None) -> Iterator[Step]:

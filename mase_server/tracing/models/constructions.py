@@ -60,14 +60,18 @@ def signature_of(kind: type[nn.Module]) -> inspect.Signature:
     return own.replace(parameters=list(own.parameters.values())[1:])
 
 
-def list_required_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Parameters that have to be given."""
+def list_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a function or class; none where something else stands in the place of a constructor."""
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
+
+
+def list_required_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Parameters that have to be given."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [each for each in parameters if each.default is each.empty and each.kind not in variable]
+    return [each for each in list_parameters(function) if each.default is each.empty and each.kind not in variable]
 
 
 class Constructions:

@@ -26,7 +26,7 @@ from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.diagnosis.problems import describe_error
 from mase_server.tracing.models.classes import calls_of, class_nodes, find_compared_words, read_definition
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
-from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
+from mase_server.tracing.models.constructions import Surroundings, list_parameters, list_required_parameters
 from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly, import_definition
 from mase_server.tracing.models.names import usual_argument, usual_list
 from mase_server.tracing.models.settings import CONFIG_CLASS
@@ -355,10 +355,7 @@ def _is_named(node: ast.AST, name: str) -> bool:
 
 
 def _list_config_fields(kind: type) -> set[str]:
-    try:
-        return set(inspect.signature(kind).parameters) | set(getattr(kind, "__annotations__", ()))
-    except (TypeError, ValueError):
-        return set()
+    return {each.name for each in list_parameters(kind)} | set(getattr(kind, "__annotations__", ()))
 
 
 def _is_config(kind: type) -> bool:

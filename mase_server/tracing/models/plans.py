@@ -19,7 +19,7 @@ from torch import nn
 
 from mase_server.tracing.importing.source import Namespace
 from mase_server.tracing.models.classes import calls_of, find_builders
-from mase_server.tracing.models.constructions import Surroundings, list_required_parameters
+from mase_server.tracing.models.constructions import Surroundings, list_parameters, list_required_parameters
 from mase_server.tracing.models.evaluation import evaluate_call, evaluate_partly
 from mase_server.tracing.models.expressions import NAMES
 from mase_server.tracing.models.guesses import Arguments
@@ -122,10 +122,7 @@ def iterate_starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Star
 def _from_settings(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
     """Settings of the workspace that name the class, or that have all of its required arguments."""
     names = [each.name for each in list_required_parameters(kind)]
-    try:
-        known = set(inspect.signature(kind).parameters)
-    except (TypeError, ValueError):
-        return
+    known = {each.name for each in list_parameters(kind)}
     settings = around.settings()
     for mapping in (settings.naming(kind.__name__), settings.closest(set(names)) if len(names) > 1 else {}):
         given = {name: value for name, value in mapping.items() if name in known}
