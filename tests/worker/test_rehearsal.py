@@ -50,20 +50,24 @@ Net()(torch.zeros(4, 16))
 """
 
 
-async def follow(launcher, path, prepared, unsaved=None):
+async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
     text = path.read_bytes() if unsaved is None else unsaved.encode()
     request = TraceRequest(
         str(path), str(path.parent), hashlib.sha256(text).hexdigest(), 1, TraceOptions(),
-        scratch=str(path.parent / "scratch"), texts={} if unsaved is None else {str(path): text},
+        scratch=str(path.parent / "scratch"), texts={} if unsaved is None else {str(path): text}, fit=fit,
     )  # fmt: skip
     payloads = []
     worker = TraceWorker(child, request, Limits(120), Events(payloads.append, lambda *stage: None))
     outcome = await worker.trace()
     await worker.stop()
     assert outcome.state in ("ready", "failed"), outcome
-    told = payloads[-1] if payloads else {"models": [], "problems": [each.message for each in outcome.problems]}
+    told = (
+        payloads[-1]
+        if payloads
+        else {"models": [], "problems": [each.message for each in outcome.problems], "fit": b"", "unshown": []}
+    )
     # A trace lists the modules that it imported itself, so a rehearsed one lists none that the rehearsal imported.
     return {key: value for key, value in told.items() if key not in ("seconds", "preload")} | {
         "models": [{key: value for key, value in each.items() if key != "seconds"} for each in told["models"]]
