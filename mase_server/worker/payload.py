@@ -12,7 +12,8 @@ import hashlib
 import linecache
 import platform
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from mase_server.dtypes import SHORT
 from mase_server.ir.build import attribute, used_calls
 from mase_server.ops.paths import identity
 from mase_server.ops.table import named_arguments, op_info, parameters_of, weights_of
-from mase_server.ops.types import OpCall, OpInfo, TensorType
+from mase_server.ops.types import Kwargs, OpCall, OpInfo, TensorType
 from mase_server.protocol.records import (
     ClassRecord,
     FileRecord,
@@ -333,6 +334,62 @@ def to_plain_data(value: Any) -> Any:
 _MAX_TEXT = 120
 
 
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """Of a call, what its operator, layer and arguments decide. args: names and texts."""
+
+    info: OpInfo
+    flops: int
+    bytes: int
+    args: list[list[str]]
+
+    @classmethod
+    def of(cls, call: Call, target: object, given: tuple[Any, Kwargs], module: nn.Module | None) -> _Operation:
+        """given: the arguments, with types in place of tensors."""
+        info = op_info(call.kind, target, module)
+        args, kwargs = plain_types(given)
+        operation = OpCall(call.kind, target, args, kwargs, plain_types(call.value), module)
+        texts = [[name, text_of(value)] for name, value in named_arguments(operation, info).items()]
+        return cls(info, int(info.flops(operation)), int(info.bytes(operation)), texts)
+
+
+class _NoKeyError(Exception):
+    """Equal keys would not mean an equal description, or comparing them would run code of the person's."""
+
+
+#: Objects that are equal if they are the same for everybody.
+_PLAIN = (type(None), type(...), bool, int, str, TensorType, Constant, torch.dtype, torch.device, torch.layout)
+
+
+def _key_of(value: Any) -> Hashable:
+    """A key of nested arguments; 1 and True have different ones."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return kind, value
+    if kind is float:
+        return kind, repr(value)  # 0.0 and -0.0 are equal
+    if kind in (tuple, list):
+        return kind, *map(_key_of, value)
+    if kind is dict:
+        return kind, *map(_key_of, value.items())
+    if kind is slice:
+        return kind, _key_of((value.start, value.stop, value.step))
+    raise _NoKeyError
+
+
+def _key_of_layer(module: nn.Module) -> Hashable:
+    """A key of a module that an equal layer of PyTorch's own shares; any other module has its own."""
+    if not type(module).__module__.startswith("torch.nn.modules.") or module._modules:
+        return identity(module)
+    tensors = [*module._parameters.items(), *module._buffers.items()]
+    types = [(name, None if tensor is None else TensorType.of(tensor)) for name, tensor in tensors]
+    try:
+        plain = [_key_of(item) for item in vars(module).items() if not item[0].startswith("_")]
+    except _NoKeyError:
+        return identity(module)
+    return identity(type(module)), *types, *plain
+
+
 class NodeWriter:
     """Fills the columns of "nodes". `rows`: for the model written last, the row of each call, -1 for a call without
     one."""
@@ -341,7 +398,9 @@ class NodeWriter:
         self.places, self.tables = places, tables
         self.columns: dict[str, list[Any]] = {name: [] for name in COLUMNS["nodes"]}
         self.rows: list[int] = []
-        self._modules: dict[int, NodeDetails] = {}
+        self._layers: dict[int, Hashable] = {}
+        self._modules: dict[Hashable, NodeDetails] = {}
+        self._operations: dict[Hashable, _Operation] = {}
         #: By identity of code, as `resolve_mark` does.
         self._frames: dict[tuple[int, int], list[Any]] = {}
 
@@ -359,24 +418,38 @@ class NodeWriter:
 
     def _write_call(self, model: int, traced: Traced, index: int, call: Call, name: str) -> int:
         module = _module_of(traced.found.model, call)
-        target = _resolve_target(call, traced) if module is None else module
-        info = op_info(call.kind, target, module)
-        operation = OpCall(
-            call.kind, target, with_plain(call.args, traced.run.calls), with_plain(call.kwargs, traced.run.calls),
-            plain_types(call.value), module,
-        )  # fmt: skip
-        flops = int(info.flops(operation))
+        done = self._describe_operation(traced, call, module)
         stack = list(map(self._describe_frame, call.stack))
         place = stack[0][:-1] if stack else (-1, 0, 0, 0, 0)
         value = self.tables.value(model, [run.calls[index].value for run in traced.runs])
-        blob = pack_blob(self._make_blob(info, operation, call, stack, module))
+        blob = pack_blob(self._make_blob(done, call, stack, module))
+        info = done.info
         row = (
             name, call.kind, _target_name(call, traced), info.mase_op, info.mase_type, info.family, model,
-            self.tables.scope(model, call.scope), value, flops, *place, blob,
+            self.tables.scope(model, call.scope), value, done.flops, *place, blob,
         )  # fmt: skip
         for column, item in zip(COLUMNS["nodes"], row, strict=True):
             self.columns[column].append(item)
-        return flops
+        return done.flops
+
+    def _describe_operation(self, traced: Traced, call: Call, module: nn.Module | None) -> _Operation:
+        """The description of a call, which is that of an equal call of an equal layer: most models repeat theirs."""
+        target = _resolve_target(call, traced) if module is None else module
+        given = with_types((call.args, call.kwargs), traced.run.calls)
+        doer = target if isinstance(target, str) else identity(target)
+        try:
+            key = call.kind, doer if module is None else self._key_of_module(module), _key_of(given), call.value
+        except _NoKeyError:
+            return _Operation.of(call, target, given, module)
+        if (found := self._operations.get(key)) is None:
+            found = self._operations[key] = _Operation.of(call, target, given, module)
+        return found
+
+    def _key_of_module(self, module: nn.Module) -> Hashable:
+        found = self._layers.get(identity(module))
+        if found is None:
+            found = self._layers[identity(module)] = _key_of_layer(module)
+        return found
 
     def _describe_frame(self, mark: Mark) -> list[Any]:
         key = identity(mark[0]), mark[1]
@@ -386,12 +459,10 @@ class NodeWriter:
             found = self._frames[key] = [*self.places.row(position), position.function]
         return found
 
-    def _make_blob(
-        self, info: OpInfo, operation: OpCall, call: Call, stack: list[list[Any]], module: nn.Module | None
-    ) -> NodeDetails:
+    def _make_blob(self, done: _Operation, call: Call, stack: list[list[Any]], module: nn.Module | None) -> NodeDetails:
         blob: NodeDetails = {
-            "args": [[name, text_of(value)] for name, value in named_arguments(operation, info).items()],
-            "bytes": int(info.bytes(operation)),
+            "args": done.args,
+            "bytes": done.bytes,
             "stack": stack,
             "input_nodes": [self.rows[source] for source in references((call.args, call.kwargs))],
         }
@@ -400,12 +471,13 @@ class NodeWriter:
         return blob
 
     def _describe_module(self, module: nn.Module) -> NodeDetails:
-        found = self._modules.get(identity(module))
+        key = self._key_of_module(module)
+        found = self._modules.get(key)
         if found is None:
             count, size = parameters_of(module)
             own = {name: _tensor_text(parameter) for name, parameter in module.named_parameters()}
             text = write_repr(module)
-            found = self._modules[identity(module)] = {
+            found = self._modules[key] = {
                 "module": text if len(text) < 2000 else f"{type(module).__name__}(...)",
                 "parameters": own if len(own) <= 32 else {},
                 "parameter_count": count,
@@ -430,11 +502,6 @@ def _target_name(call: Call, traced: Traced) -> str:
     if not isinstance(call.target, Constant):
         return reveal(name_of(call.target))
     return reveal(name_of(_resolve_target(call, traced))) if call.kind == "call_function" else call.target.name
-
-
-def with_plain(value: Any, calls: Sequence[Call]) -> Any:
-    """Arguments with the types of their tensors, containers as plain tuples and dicts."""
-    return plain_types(with_types(value, list(calls) if not isinstance(calls, list) else calls))
 
 
 def plain_types(value: Any) -> Any:
