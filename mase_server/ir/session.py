@@ -19,7 +19,7 @@ from mase_server.tracing.recording.recorder import IsLeaf, Recorder, is_torch_le
 from mase_server.tracing.recording.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.recording.shadow import Shadows
 from mase_server.tracing.recording.state import Tensors, drawing_from, preserve_state, require_tree, state_of
-from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Outcome, Probed, Prober
+from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Probed, Prober, Telling
 
 # Detecting whether a graph was changed.
 
@@ -120,10 +120,10 @@ class Session:
                 raise
             return recorder.partial()
 
-    def probe(self, base: Run, last: Outcome | None = None, before_run: Callable[[], None] = lambda: None) -> Probed:
+    def probe(self, base: Run, telling: Telling | None = None, before_run: Callable[[], None] = lambda: None) -> Probed:
         """Find which symbols may vary and how everything depends on them.
 
-        last: the outcome for an earlier version of the file.  before_run: called before each run at other sizes.
+        telling: of the last probing.  before_run: called before each run at other sizes.
         """
 
         def run_at(sizes: Mapping[str, int]) -> Run:
@@ -136,7 +136,7 @@ class Session:
             sizes = {name: size for name, size in sizes.items() if name not in IMAGE_SYMBOLS}
         if self._slow:
             sizes = {}
-        prober = Prober(base, sizes, run_at, last)
+        prober = Prober(base, sizes, run_at, telling)
         if (self.rung == "real" or self._draws) and self.error is None and not self._slow:
             for seed in OTHER_VALUES:
                 with drawing_from(seed):

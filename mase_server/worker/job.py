@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.machinery import FileFinder
 from pathlib import Path
@@ -76,7 +76,7 @@ from mase_server.tracing.recording.calls import Call, Reports, Run, references
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.recording.state import put_in_mode
-from mase_server.tracing.symbols.probing import Outcome
+from mase_server.tracing.symbols.probing import Telling
 from mase_server.worker.jobs import Emit
 from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
 from mase_server.worker.preload import Surveyed, survey_modules
@@ -199,13 +199,13 @@ class TraceJob:
 
     def finish(self) -> Live:
         """Probe the models and send the results."""
-        outcomes = read_outcomes(self.request.fit)
+        telling = read_telling(self.request.fit)
         unrun = list(self._list_unrun())  # before probes at other sizes take other branches
         for traced in self.traced:
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
             glance = partial(self._send_glance, traced.seconds)
             with report_phase("sizes", traced.name), self._run_as_program():
-                traced.probed = traced.session.probe(traced.run, outcomes.get(traced.name), glance)
+                traced.probed = traced.session.probe(traced.run, telling.get(traced.name), glance)
             if traced.error is not None and not traced.found.rest:
                 self.problems += self._explain_failure(traced)
             self.problems += left_behind(traced, self.request.path, self.text)
@@ -569,22 +569,22 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 6
+VERSION = 7
 
 
 def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
-    """Pack the inputs that a search found and each probing's outcome, by class name: the next trace tries them first.
+    """Pack the inputs that a search found, which the next trace tries first, and the telling sizes, by class name.
 
     endless: the program that called no model in time; the next trace gives it less time.
     """
-    inputs, probes = {}, {}
+    inputs, telling = {}, {}
     for one in traced:
         search = one.found.search
         if search is not None and (text := _format_inputs_text(one.found.spec)) is not None:
             inputs[one.name] = [text, search.how, dict(search.sizes), search.built]
-        if one.error is None and one.probed is not None and one.probed.outcome is not None:
-            probes[one.name] = asdict(one.probed.outcome)
-    return json.dumps({"version": VERSION, "inputs": inputs, "probes": probes, "endless": endless}).encode()
+        if one.probed is not None and one.probed.telling:
+            telling[one.name] = one.probed.telling
+    return json.dumps({"version": VERSION, "inputs": inputs, "telling": telling, "endless": endless}).encode()
 
 
 def read_endless(packed: bytes | None) -> str:
@@ -616,14 +616,11 @@ def read_known_inputs(packed: bytes | None) -> Mapping[str, KnownSearch]:
         return {}
 
 
-def read_outcomes(packed: bytes | None) -> Mapping[str, Outcome]:
-    """class name -> the outcome of its last probing; empty for data that this version did not write."""
+def read_telling(packed: bytes | None) -> Mapping[str, Telling]:
+    """class name -> what its last probing leaves to the next one; empty for data that this version did not write."""
     try:
-        return {
-            name: Outcome(**{**data, "varied": tuple(data["varied"])})
-            for name, data in _read_packed(packed, "probes").items()
-        }
-    except (ValueError, TypeError, KeyError):
+        return dict(_read_packed(packed, "telling"))
+    except (ValueError, TypeError):
         return {}
 
 

@@ -313,6 +313,19 @@ def test_a_constructor_that_cannot_be_called_hides_no_other_model(tmp_path, deco
     assert [each["code"] for each in job.problems] == ["no-arguments"]
 
 
+@pytest.mark.parametrize(
+    "check",
+    ["if x.shape[1] != 48:\n            raise ValueError", "x = x if x.shape[1] > 40 else x.relu()"],
+    ids=["refuses", "does otherwise"],
+)
+def test_a_check_that_is_gone_leaves_nothing_behind_in_the_symbols(tmp_path, check):
+    text = MLP.replace("h = ", "pass\n        h = ") + "\n\nMLP()(torch.zeros(2, 48, 4))\n"
+    checked, plain = Job(tmp_path, text.replace("pass", check)), Job(tmp_path, text)
+    again = Job(tmp_path, text, fit=checked.payload["fit"])
+    told = [[job.payload["models"][0][key] for key in ("symbols", "fixed", "generic")] for job in (again, plain)]
+    assert told[0] == told[1] == [{"B": 2, "T": 48}, [], True]
+
+
 def test_how_a_models_arguments_and_program_were_is_told_of_this_text_alone(tmp_path):
     text = MLP.replace("width=8", "width")
     broken = Job(tmp_path, f"{text}\n\nprint(unknown)\n")

@@ -42,21 +42,8 @@ class MismatchError(Exception):
     """Two recordings do not have the same structure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a model's last probing, so that the next one need not repeat failures.
-
-    structure: of the recording that it holds for.  varied, sizing: symbols, and the names of their strategies.
-    otherwise: how the structure differs at sizes that the strategies avoid, "" if it does not.
-    telling: what was searched for -> the sizes that `telling_sizes` found.
-    """
-
-    structure: str
-    varied: tuple[str, ...]
-    fixed: Mapping[str, str]
-    sizing: Mapping[str, str]
-    otherwise: str = ""
-    telling: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+#: What was searched for -> the sizes that `telling_sizes` found.
+Telling = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,8 @@ class Probed:
     """The result of probing.
 
     points: the sizes of the base run and of each probe.  runs: the recordings, the base first.  fixed: symbol -> why
-    it cannot vary.  arguments: call index -> (args, kwargs) with `Expr` for the integers that vary.
+    it cannot vary.  arguments: call index -> (args, kwargs) with `Expr` for the integers that vary.  telling: for the
+    next probing.
     """
 
     points: list[Mapping[str, int]]
@@ -73,7 +61,7 @@ class Probed:
     fixed: dict[str, str] = field(default_factory=dict)
     arguments: dict[int, tuple[tuple[Any, ...], Kwargs]] = field(default_factory=dict)
     obstacles: list[str] = field(default_factory=list)
-    outcome: Outcome | None = None
+    telling: Telling = field(default_factory=dict)
 
     @property
     def symbols(self) -> dict[str, int]:
@@ -162,15 +150,6 @@ def multiple_sizes(name: str, size: int, attempt: int, position: int) -> Iterato
     yield from (size * factor for factor in range(2 + attempt + position, 12))
 
 
-STRATEGIES: Mapping[str, Sizing] = {sizing.__name__: sizing for sizing in (usual_sizes, larger_sizes, multiple_sizes)}
-
-
-def structure_of(run: Run, sizes: Mapping[str, int]) -> str:
-    """A hash of the operations of a recording and of its symbols' sizes, the same in every process."""
-    text = repr([(call.kind, name_of(call.target)) for call in run.calls]) + repr(sorted(sizes.items()))
-    return _digest(text)
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -181,12 +160,10 @@ class Prober:
     run_at records the model at given sizes; an exception means that the model cannot run there.
     """
 
-    def __init__(self, base: Run, sizes: Mapping[str, int], run_at: RunAt, last: Outcome | None = None) -> None:
-        """last: the outcome for an earlier version of the model; it counts if the structure is the same."""
+    def __init__(self, base: Run, sizes: Mapping[str, int], run_at: RunAt, telling: Telling | None = None) -> None:
+        """telling: of the last probing of the model, which may have been another one."""
         self.base, self.sizes, self._run_at = base, dict(sizes), run_at
-        self._structure = structure_of(base, sizes)
-        self._last = last if last is not None and last.structure == self._structure else None
-        self._known_telling = last.telling if last is not None else {}
+        self._known_telling = telling or {}
         self._telling: dict[str, Mapping[str, int]] = {}
         self.fixed: dict[str, str] = {}
         self._sizing: dict[str, Sizing] = {}
@@ -220,14 +197,11 @@ class Prober:
 
     def probe(self) -> Probed:
         """Probe at two points, and at further ones while a fit rests on too few."""
-        varied, runs = self._as_last()
-        if not runs:
-            varied = list(self.sizes)
-            runs = self._run_both_probes(varied) if varied else []
+        varied = list(self.sizes)
+        runs = self._run_both_probes(varied) if varied else []
         if not runs and varied:
-            varied = self._vary_separately(varied)
-            runs = (self._run_both_probes(varied) or self._run_both_probes(varied, self._worked)) if varied else []
-        result = self._build_result(runs, varied)
+            varied, runs = self._vary_separately(varied)
+        result = self._build_result(runs)
         for attempt in range(2, 2 + FURTHER_PROBES):
             if not runs or not result.fitter.ambiguous:
                 break
@@ -237,22 +211,10 @@ class Prober:
             if further is None:
                 break
             runs = [*runs, further]
-            result = self._build_result(runs, varied)
+            result = self._build_result(runs)
         if result.fitter.doubt(all_ambiguous=self._loose):
-            result = self._build_result(runs, varied, result.fitter)
+            result = self._build_result(runs, result.fitter)
         return result
-
-    def _as_last(self) -> tuple[list[str], list[_Found]]:
-        """Probe the symbols that varied last time; empty if that no longer works."""
-        if self._last is None or not self._last.varied:
-            return [], []
-        self._sizing = {name: STRATEGIES[sizing] for name, sizing in self._last.sizing.items()}
-        runs = self._run_both_probes(list(self._last.varied))
-        if not runs:
-            self._sizing = {}
-            return [], []
-        self.fixed, self._otherwise = dict(self._last.fixed), self._last.otherwise
-        return list(self._last.varied), runs
 
     def _run_both_probes(self, varied: list[str], at: Mapping[str, Sequence[int]] | None = None) -> list[_Found]:
         """Both probes, or none if one of them fails. at: the two sizes of each symbol, by default the usual ones."""
@@ -299,21 +261,22 @@ class Prober:
             return None
         return point, run
 
-    def _vary_separately(self, varied: list[str]) -> list[str]:
-        """Each symbol alone (height and width together): those that may vary, combined."""
+    def _vary_separately(self, varied: list[str]) -> tuple[list[str], list[_Found]]:
+        """Each symbol alone (height and width together): those that may vary, combined, and both probes of them."""
         groups = [[name] for name in varied if name not in IMAGE_SYMBOLS]
         if images := [name for name in varied if name in IMAGE_SYMBOLS]:
             groups.append(images)
-        good = [group for group in groups if self._may_vary(group, tried=len(groups) == 1)]
-        names = [name for group in good for name in group]
-        if len(good) > 1 and self._try_probe(names, 0) is None:
-            for name in names[len(good[0]) :]:
-                self.fixed[name] = self._reason
-            return good[0]
-        return names
+        found = [(group, self._vary_alone(group, tried=len(groups) == 1)) for group in groups]
+        good = [(group, runs) for group, runs in found if runs]
+        names = [name for group, _ in good for name in group]
+        if len(good) > 1 and self._try_probe(names, 0) is not None:
+            return names, self._run_both_probes(names) or self._run_both_probes(names, self._worked)
+        first, runs = good[0] if good else ([], [])
+        self.fixed |= dict.fromkeys(names[len(first) :], self._reason)
+        return first, runs
 
-    def _may_vary(self, group: list[str], *, tried: bool) -> bool:
-        """Can this group vary alone? `tried`: the usual sizes have just failed."""
+    def _vary_alone(self, group: list[str], *, tried: bool) -> list[_Found]:
+        """Both probes of this group alone; none if it cannot vary. `tried`: the usual sizes have just failed."""
         strategies: list[Sizing] = [] if tried else [usual_sizes]
         if not BATCH_SYMBOLS & set(group):
             strategies += [multiple_sizes] if IMAGE_SYMBOLS & set(group) else [larger_sizes, multiple_sizes]
@@ -323,19 +286,16 @@ class Prober:
             if runs := self._run_both_probes(group):
                 self._worked |= {name: [point[name] for point, _ in runs] for name in group}
                 self._otherwise = self._otherwise or otherwise
-                return True
+                return runs
             otherwise = otherwise or self._mismatch
         self.fixed |= dict.fromkeys(group, self._reason)
-        return False
+        return []
 
-    def _build_result(self, runs: list[_Found], varied: list[str], fitter: Fitter | None = None) -> Probed:
+    def _build_result(self, runs: list[_Found], fitter: Fitter | None = None) -> Probed:
         runs = [*self._others, *runs]
         points = [self.sizes, *(point for point, _ in runs)]
-        sizing = {name: strategy.__name__ for name, strategy in self._sizing.items()}
-        outcome = Outcome(self._structure, tuple(varied), dict(self.fixed), sizing, self._otherwise, self._telling)
-        result = Probed(
-            points, [self.base, *(run for _, run in runs)], fitter or Fitter(points), dict(self.fixed), outcome=outcome
-        )
+        found = [self.base, *(run for _, run in runs)]
+        result = Probed(points, found, fitter or Fitter(points), dict(self.fixed), telling=self._telling)
         if self._otherwise and runs:
             result.obstacles.append(self._otherwise)
         if self._loosened:
