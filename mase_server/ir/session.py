@@ -110,6 +110,7 @@ class Session:
     def record_at(self, sizes: Mapping[str, int]) -> Run:
         """A run at other sizes of the symbols, without positions; if the base failed, up to its own failure."""
         recorder = self._make_recorder(positions=False)
+        recorder.goes_on = self.error is not None
         try:
             # Only shapes are wanted on meta: filling an image of a few thousand pixels takes longer than the run.
             on_meta = self.rung == "meta"

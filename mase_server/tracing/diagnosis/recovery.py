@@ -150,7 +150,9 @@ class RecoveringRecorder(Recorder):
         """The stand-in for the result of a call that raised; raises the error if there is none, or it may be no
         error."""
         failure = self.failure
-        if failure is None or failure.error is not error or self._is_caught() or not _is_proved(failure):
+        if not self.goes_on or failure is None or failure.error is not error:
+            raise error
+        if self._is_caught() or not _is_proved(failure):
             raise error
         out = self._make_stand_in(error, make)
         if not self._spread:

@@ -122,6 +122,8 @@ class Recorder(MetaMode):
         self.looks: list[Look] = []
         self.sizes = SizeLog(positions)
         self.failure: Failure | None = None
+        #: Is more than the first error wanted, of a recorder that can go on after one?
+        self.goes_on = True
         self._nodes: dict[int, int] = {}
         self._keep: list[Any] = []
         self._paused = 0
