@@ -94,6 +94,11 @@ def integer_norm(
     return arithmetic.norm(values, weight, bias, norm)
 
 
+def integer_blocks(values: Tensor, mantissa_width: int, block: int) -> Tensor:
+    """Integers whose blocks share an exponent."""
+    return arithmetic.round_blocks(values, mantissa_width, block)
+
+
 def integer_recurrent(
     parts: Tensor, weight: Tensor, bias: Tensor | None, formats: tuple[int, str, str | None], is_lstm: bool
 ) -> Tensor:

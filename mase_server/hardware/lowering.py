@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from mase_server.formats import NumberFormat, parse
 from mase_server.formats.fixed import FixedPoint
+from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.composed import RULES
 from mase_server.hardware.design import Constant, Design, Operation, Stream, describe_failure
 from mase_server.hardware.effects import (
@@ -49,7 +51,7 @@ from mase_server.hardware.held import (
 )
 from mase_server.hardware.indices import fewest_rows, finish_count
 from mase_server.hardware.kinds import KINDS, MIXED
-from mase_server.hardware.kinds.norm import LARGEST
+from mase_server.hardware.kinds.norm import LARGEST, round_to_blocks
 from mase_server.hardware.kinds.recurrent import RECURRENT, lower_layers, path_of_result
 from mase_server.hardware.verilog import make_identifier
 from mase_server.ir.build import attribute, underlying_callable
@@ -351,7 +353,15 @@ class Lowering:
         source = node.args[0]
         assert isinstance(source, fx.Node)
         self.same_places(node, source)
-        return self._round_held(self.held[source], stream_format(text), node)
+        held, format = self.held[source], parse(text)
+        if isinstance(format, FixedPoint):
+            return self._round_held(held, stream_format(text), node)
+        if isinstance(held, Known | Constant):
+            values = held.values if isinstance(held, Known) else held.format.decode(held.integers)
+            return _hold_exactly(format, values, node)
+        if isinstance(format, MxInt):
+            return round_to_blocks(self, node, self.whole(source), format)
+        raise NoHardware(f"{text} has no hardware for data; signed fixed point and mxint have, e.g. fixed(8,4)")
 
     def _round_held(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
         match held:
@@ -403,6 +413,29 @@ def _check_encodable(values: Tensor, format: FixedPoint, node: fx.Node) -> Tenso
     if bool(values.isnan().any()):
         raise NoHardware(f"what {node.name} rounds holds NaN, which no integer of {format} is")
     return values.detach() if values.is_floating_point() else values.double()
+
+
+def _hold_exactly(format: NumberFormat, values: Tensor, node: fx.Node) -> Constant:
+    """A constant rounded to any format, as the integers of the fewest bits that hold it exactly.
+
+    NoHardware if these need more than _WIDEST_CONSTANT bits.
+    """
+    rounded = format.round(_check_encodable(values, FixedPoint(2, 0), node))
+    if not bool(rounded.isfinite().all()):
+        raise NoHardware(f"{node.name} holds infinity in {format}, which is no integer")
+    fractions, exponents = torch.frexp(rounded.double())
+    integers = (fractions * 2.0**53).long()
+    steps = exponents + torch.frexp((integers & -integers).double()).exponent - 54
+    lowest = int(steps[integers != 0].min()) if bool(integers.any()) else 0
+    width = max(2, int(rounded.double().abs().max() * 2.0**-lowest).bit_length() + 1) if rounded.numel() else 2
+    if width > _WIDEST_CONSTANT or not -64 <= lowest <= 64:
+        told = f"{node.name} in {format} spans {width} bits, and more than {_WIDEST_CONSTANT} have no hardware"
+        raise NoHardware(f"{told}; quantise it to nearer numbers, e.g. to mxint(8) or fixed(8,4)")
+    return Constant(rounded, FixedPoint(width, -lowest))
+
+
+#: The most bits of a constant that is in no format of fixed point.
+_WIDEST_CONSTANT = 32
 
 
 # Operators without hardware for a reason that the user can work around.

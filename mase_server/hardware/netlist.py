@@ -351,7 +351,7 @@ def _latency_at_most(operation: Operation, fold: Fold, interval: int) -> float:
     match operation.kind:
         case "linear" | "matmul":
             return _REGISTERS / 2 + fold.par_in.bit_length() + 2 * fold.par_out * element
-        case "norm" | "softmax":
+        case "norm" | "softmax" | "blocks":
             # Its row passes a second time, and there are roots and quotients.
             return 2 * _REGISTERS + operation.out.shape[-1] * element
         case _:

@@ -61,6 +61,7 @@ CASES = {
     "functions": (Functions(), (7,)),
     "means": (Means(), (3, 6)),
     "gru": (Sequences(nn.GRU, "state", num_layers=2), (5, 4)),
+    "blocks": (mlp(9, 12, 5), (9,)),
     "lstm": (Sequences(nn.LSTM, num_layers=2), (5, 4)),
 }
 #: Data: width and fraction.  Of 14 bits, sums of products are too long for float32.
@@ -89,7 +90,10 @@ def case(name, data, seed):
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.5)
     width, fraction = data
-    graph = quantised(model, torch.randn(3, *shape), config(data, (8, 6), (width, fraction), data))
+    formats = config(data, (8, 6), (width, fraction), data)
+    graph = quantised(model, torch.randn(3, *shape), formats)
+    if name == "blocks":
+        graph, _ = passes.quantize_transform_pass(graph, {"relu": {"config": {"name": "mxint", "data_in_width": 4}}})
     return graph, torch.randn(40, *shape) * 2 ** (width - fraction - 2)
 
 

@@ -1,4 +1,4 @@
-"""Softmax and norms: whole rows."""
+"""Softmax and norms: whole rows; and blocks that share an exponent."""
 
 import math
 
@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic import Norm, exp_table, norm, softmax
+from mase_server.formats.mxfp import MxInt
+from mase_server.hardware.arithmetic import Norm, exp_table, norm, round_blocks, softmax
 from mase_server.hardware.arithmetic.norms import root_floor
 from mase_server.hardware.memories import pack_rows, words_of_bias
 from tests.rtl.bench import Bench, Case
@@ -199,3 +200,65 @@ def test_wide_numbers_leave_fewer_bits_for_the_root_but_never_too_few():
     assert Norm.fitting(64, FixedPoint(8, 4), data).root_fraction == 8
     with pytest.raises(ValueError, match="more than 62"):
         Norm.fitting(512, FixedPoint(20, 10), data)
+
+
+# Blocks that share an exponent. The truth is the quantiser of `mase_server.formats`, in doubles.
+
+
+@st.composite
+def blocks(draw):
+    lanes = draw(st.integers(1, 4))
+    width = draw(st.integers(2, 20))
+    return lanes, lanes * draw(st.integers(1, 6)), width, draw(st.integers(2, width))
+
+
+def block_values(number, size, width):
+    """Blocks of all magnitudes, with zeros, both ends, and ties among them."""
+    random = generator(number)
+    values = integers(width, 4 * ROWS, size, generator=random)
+    values = values >> torch.randint(0, width, (4 * ROWS, 1), generator=random)
+    values[::7] = 0
+    values[3::7, 1:] //= 2
+    return values
+
+
+def mxint_case(number, lanes, size, width, mantissa, wrong=0):
+    """wrong: bits by which the mantissas of the expected numbers are wider."""
+    values = block_values(number, size, width)
+    expected = MxInt(mantissa + wrong, (size,)).nearest(values.double()).long()
+    parameters = {
+        "DATA_IN_0_PRECISION_0": width,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "BLOCK_SIZE": size,
+        "MANTISSA_WIDTH": mantissa,
+    }
+    into, out = stream(values, width, lanes), stream(expected, width + 1, lanes)
+    return Case("mxint_cast", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def test_blocks_are_rounded_as_the_quantiser_rounds_them():
+    Bench([mxint_case(number, *draw) for number, draw in enumerate(drawn(blocks()))]).check_all()
+
+
+def test_every_pair_of_small_numbers_is_rounded_as_the_quantiser_rounds_it():
+    pairs = torch.cartesian_prod(torch.arange(-64, 64), torch.arange(-64, 64))
+    for width in range(2, 9):
+        wanted = MxInt(width, (2,)).nearest(pairs.double()).long()
+        assert torch.equal(round_blocks(pairs, width, 2), wanted)
+
+
+def test_blocks_by_hand():
+    # Integers of 4 bits, up to 7. The largest of the first block is at least 64, so its steps are of 16; -15 saturates.
+    given = [[100, 24, 40, -8, 7], [127, -128, 0, 16, 48], [6, -7, 1, 0, 3], [0, 0, 0, 0, 0], [8, 9, 11, -15, 1]]
+    wanted = [[96, 32, 32, 0, 0], [128, -128, 0, 0, 64], [6, -7, 1, 0, 3], [0, 0, 0, 0, 0], [8, 8, 12, -14, 0]]
+    assert round_blocks(torch.tensor(given), 4, 5).tolist() == wanted
+
+
+def test_blocks_take_a_beat_a_cycle_with_the_latency_of_the_contract():
+    sizes = [(1, 8), (4, 16), (2, 32), (4, 4)]
+    for result, (lanes, size) in zip(
+        Bench([mxint_case(n, *each, 16, 8) for n, each in enumerate(sizes)]).run(), sizes, strict=True
+    ):
+        assert result.fine
+        assert result.first_cycle == size // lanes + 5, (lanes, size)
+        assert result.last_cycle - result.first_cycle == 4 * ROWS * size // lanes - 1, (lanes, size)

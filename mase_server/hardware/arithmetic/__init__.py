@@ -4,7 +4,7 @@ All functions take and return int64 tensors: the integers of fixed-point values,
 The pass that simulates hardware, the tables in memory files and the tests of `rtl/` all call these functions.
 """
 
-from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, table
+from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, round_blocks, table
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced
 from mase_server.hardware.arithmetic.linear import Affine, Recurrent, linear, matmul, recurrent
 from mase_server.hardware.arithmetic.norms import Norm, norm
@@ -30,6 +30,7 @@ __all__ = [
     "recurrent",
     "reduced",
     "requantise",
+    "round_blocks",
     "softmax",
     "table",
 ]

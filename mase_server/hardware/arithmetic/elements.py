@@ -1,5 +1,6 @@
 """Arithmetic element by element: `rtl/fixed_add.sv`, `rtl/fixed_multiply.sv`, `rtl/fixed_table.sv`, and the conversion
-between fixed-point formats: `rtl/fixed_requantise.sv`, `rtl/fixed_cast.sv`."""
+between fixed-point formats: `rtl/fixed_requantise.sv`, `rtl/fixed_cast.sv`; to blocks that share an exponent:
+`rtl/mxint_cast.sv`."""
 
 from __future__ import annotations
 
@@ -124,6 +125,29 @@ def _shifted_left(values: Tensor, shift: int, low: int, high: int) -> Tensor:
     shift = min(shift, 63)
     inside = values.clamp(-(-low >> shift), high >> shift)
     return torch.where(values > inside, high, torch.where(values < inside, low, inside << shift))
+
+
+# Blocks of numbers that share an exponent: `rtl/mxint_cast.sv`.
+
+
+def blocks_format(before: FixedPoint, mantissa_width: int) -> FixedPoint:
+    """The format of numbers that were rounded to blocks: a number that is rounded up may need one more bit."""
+    return FixedPoint(before.width + int(mantissa_width <= before.width), before.fraction_width)
+
+
+def round_blocks(values: Tensor, mantissa_width: int, block: int) -> Tensor:
+    """Round each block of the last dimension to integers of `mantissa_width` bits times a power of two, int64.
+
+    With 2**k the power at or below a block's largest magnitude, all numbers of the block become multiples of
+    2**max(0, k - mantissa_width + 2), half to even, and saturate symmetrically.
+    values: below 2**53; `block` divides their last dimension.
+    """
+    blocks = values.reshape(*values.shape[:-1], -1, block)
+    exponents = torch.frexp(blocks.abs().amax(-1, keepdim=True).double()).exponent - 1
+    shift = (exponents.long() - (mantissa_width - 2)).clamp(min=0)
+    highest = (1 << (mantissa_width - 1)) - 1
+    below = torch.where(shift > 0, ((1 << shift) >> 1) - 1 + ((blocks >> shift) & 1), 0)
+    return (((blocks + below) >> shift).clamp_(-highest, highest) << shift).reshape(values.shape)
 
 
 def divide(numerator: Tensor, denominator: Tensor | int) -> Tensor:

@@ -417,6 +417,18 @@ def of_softmax(given: Given) -> Cost:
     return masks + largest + total + tables + quotients
 
 
+def of_blocks(given: Given) -> Cost:
+    """`mxint_cast`: the largest magnitude of a block, and in each lane two shifts and a rounding."""
+    lanes, width, mantissa = (
+        given[name] for name in ("DATA_IN_0_PARALLELISM_DIM_0", "DATA_IN_0_PRECISION_0", "MANTISSA_WIDTH")
+    )
+    most = width + 1 - mantissa
+    largest = row_statistic(width, lanes, given["BLOCK_SIZE"] // lanes, width + 1, maximum=True)
+    shifted = logic_cost(clog2(most + 1) * (2 * width + 1) / 2)
+    rounded = requantise_cost(width + 1, most, mantissa, 0) + sums_cost(mantissa, mantissa)
+    return largest + logic_cost(2 * width) + (shifted + rounded + sums_cost(width + 1)) * lanes
+
+
 def of_norm(given: Given) -> Cost:
     """`fixed_norm`"""
     size, lanes, bits = (

@@ -352,6 +352,13 @@ def _row_statistic_processes(link: Link, beats: int, place: Place) -> tuple[Link
     return out, [products.pass_rows(link, out, beats), products.number_rows(link, out, beats)]
 
 
+def _blocks_timing(given: Given, place: Place) -> Iterable[Process]:
+    beats = given["BLOCK_SIZE"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
+    largest, processes = _row_statistic_processes(place.links[0], beats, place)
+    yield from processes
+    yield from streams.pipeline_processes(largest, place.outs[0], 3)
+
+
 def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
     beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
     largest, processes = _row_statistic_processes(place.links[0], beats, place)
@@ -409,6 +416,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_softmax": _softmax_timing,
     "fixed_table": _pipeline_timing(1),
     "image_padding": _border_timing,
+    "mxint_cast": _blocks_timing,
     "repeat_buffer": _repeat_buffer_timing,
     "shared_conv2d": _shared_conv2d_timing,
     "shared_linear": _shared_vectors_timing,

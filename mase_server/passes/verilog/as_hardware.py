@@ -240,7 +240,7 @@ _WIDTHS: Mapping[str, Callable[[Design, Operation], int]] = {
     **dict.fromkeys(
         ("input", "constant", "move", "take", "gather", "concat", "pad", "swap", "embedding"), _spare_bits_of_move
     ),
-    "requantise": _spare_bits_of_move,
+    **dict.fromkeys(("requantise", "blocks"), _spare_bits_of_move),
     "linear": _of_products,
     "conv2d": _of_products,
     "matmul": _of_products,

@@ -8,7 +8,7 @@ Accuracy is measured last, because that changes the graph which lazy tables stil
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from typing import Any
 from torch import Tensor, fx
 
 from mase_server.building import BUSES, Build
+from mase_server.formats import Open, parse
 from mase_server.formats.fixed import FixedPoint
+from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.composed import COMPUTING
 from mase_server.hardware.design import (
     Design,
@@ -42,9 +44,10 @@ from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.netlist import build_netlist
+from mase_server.ir.facts import Produced, call_of
 from mase_server.ir.graph import MaseGraph
-from mase_server.ir.number_formats import format_text, number_formats, operator_of
-from mase_server.ops.table import NAMES
+from mase_server.ir.number_formats import Formats, format_text, number_formats, operator_of
+from mase_server.ops.table import NAMES, named_arguments
 from mase_server.passes.attention import attention_swap_transform_pass
 from mase_server.passes.data import read_batches
 from mase_server.passes.declaration import PassArguments, Result, path_of
@@ -579,22 +582,87 @@ def prepare_graph(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str],
         if found[key]:
             graph.propagate()
             steps.append(Step(name, arguments))
-    if (wanted := _quantise_arguments(graph, build)) is not None:
-        graph, found = quantize_transform_pass(graph, wanted)
-        calibrated = found["calibrated"]
-        graph.propagate()
-        steps.append(Step("quantize", wanted))
+    half = _half_rounded(graph)
+    for choose in (_complete_roundings, _quantise_arguments):
+        if (wanted := choose(graph, build, half)) is not None:
+            graph, found = quantize_transform_pass(graph, wanted)
+            calibrated = found["calibrated"] or calibrated
+            graph.propagate()
+            steps.append(Step("quantize", wanted))
     return graph, [str(step) for step in steps], calibrated
 
 
-def _quantise_arguments(graph: MaseGraph, build: Build) -> PassArguments | None:
+def _complete_roundings(graph: MaseGraph, build: Build, half: Container[str]) -> PassArguments | None:
+    """The arguments of quantize for fixed point where a person's roundings leave it out; None if they do nowhere.
+
+    Streams are in it before blocks that share an exponent, and so is what operations that are half rounded read and
+    give. half: the names of these operations.
+    """
+    precision, formats = parse(build.precision), number_formats(graph.fx_graph, graph.module)
+    example = precision.example if isinstance(precision, Open) else precision
+    if not isinstance(example, FixedPoint):
+        return None
+    blocks = [node for node in _find_blocks(graph) if not isinstance(formats.get(node.all_input_nodes[0]), FixedPoint)]
+    parts = {node: {"data_in"} for node in blocks}
+    parts |= {node: _unrounded_parts(graph, node, formats) for node in graph.fx_graph.nodes if node.name in half}
+    fraction = "auto" if isinstance(precision, Open) else example.fraction_width
+    entries = {
+        node.name: {
+            "config": {
+                "name": "fixed",
+                **{f"{part}_{key}": value for part in sorted(names) for key, value in _keys(example.width, fraction)},
+            }
+        }
+        for node, names in parts.items()
+        if names
+    }
+    return {"by": "name", **entries, **({"data": build.data} if build.data else {})} if entries else None
+
+
+def _keys(width: int, fraction: int | str) -> Iterator[tuple[str, int | str]]:
+    yield from (("width", width), ("frac_width", fraction))
+
+
+def _find_blocks(graph: MaseGraph) -> list[fx.Node]:
+    """The roundings of data to blocks that share an exponent."""
+    data: set[fx.Node] = set()
+    for node in graph.fx_graph.nodes:
+        if node.op == "placeholder" or not data.isdisjoint(node.all_input_nodes):
+            data.add(node)
+    texts = {node: format_text(node) for node in graph.fx_graph.nodes if node in data}
+    return [node for node, text in texts.items() if text is not None and isinstance(parse(text), MxInt)]
+
+
+def _half_rounded(graph: MaseGraph) -> set[str]:
+    """The computing operations whose parameters a person has rounded, or that read blocks, but whose results are not
+    rounded."""
+    formats, computing, blocks = number_formats(graph.fx_graph, graph.module), COMPUTES | _FURTHER, _find_blocks(graph)
+    chosen = {*blocks, *(each for each in formats if format_text(each) and each.all_input_nodes[0].op == "get_attr")}
+    unrounded = (each for each in graph.fx_graph.nodes if each.op.startswith("call") and each not in formats)
+    return {
+        each.name
+        for each in unrounded
+        if not chosen.isdisjoint(each.all_input_nodes) and operator_of(each, graph.module) in computing
+    }
+
+
+def _unrounded_parts(graph: MaseGraph, node: fx.Node, formats: Formats) -> set[str]:
+    """The names that configurations have for what an operation reads and gives unrounded."""
+    given = named_arguments(call_of(node, graph.facts, graph.module))
+    sources = {name: value.node for name, value in given.items() if isinstance(value, Produced) and not value.path}
+    found = {"data_in" if name.startswith("data_in") else name for name, each in sources.items() if each not in formats}
+    # A function of the result alone, which is rounded, is rounded with it.
+    return (found & {"data_in", "weight", "bias"}) | ({"data_out"} if formats.keys().isdisjoint(node.users) else set())
+
+
+def _quantise_arguments(graph: MaseGraph, build: Build, half: Container[str]) -> PassArguments | None:
     """The arguments of quantize; None if every operator is rounded already."""
     formats = number_formats(graph.fx_graph, graph.module)
     named = {node: operator_of(node, graph.module) for node in graph.fx_graph.nodes if node.op.startswith("call")}
     computing = [node for node, operator in named.items() if operator in COMPUTES | _FURTHER]
     unrounded = [node for node in computing if node not in formats]
     whole = len(unrounded) == len(computing)
-    wanted = [node for node in unrounded if whole or named[node] not in _KEEPS]
+    wanted = [node for node in unrounded if (whole or named[node] not in _KEEPS) and node.name not in half]
     if not wanted:
         return None
     further = sorted({named[node] for node in wanted} - COMPUTES)
