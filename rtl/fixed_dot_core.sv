@@ -1,7 +1,8 @@
 /// Dot products of a stream with weights from outside: the sequence, the places for results and the arithmetic of
 /// fixed_linear, fixed_conv2d and fixed_matmul. A vector arrives again for every beat of results, OUT / PAR_OUT times.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters), one beat per cycle.
-/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
+/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result; 1 more with EXPONENTS, which are those
+/// of fixed_mac.
 /// `weight_address` counts beats of input, then of output; `weight` is wanted a cycle later, and the bias likewise.
 /// With ROWS so many vectors come one after the other for each beat of results: `bias_address` waits for all of them, and the
 /// weights have to repeat themselves.
@@ -9,10 +10,12 @@
 module fixed_dot_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
+    parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
+    parameter int WEIGHT_EXPONENTS             = 0,
     parameter bit HAS_BIAS                     = 1'b1,
     parameter int BIAS_PRECISION_0             = 16,
     parameter int BIAS_PRECISION_1             = 10,
@@ -23,13 +26,14 @@ module fixed_dot_core #(
     parameter int ROWS                         = 1,
     parameter bit FLOOR                        = 1'b0,
     parameter bit RELU                         = 1'b0,
-    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0,
     localparam int BeatsIn                     = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0,
     localparam int BeatsOut                    = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0,
     localparam int AddressWidth                = (BeatsIn * BeatsOut > 1) ? $clog2(BeatsIn * BeatsOut) : 1,
     localparam int OutIndexWidth               = (BeatsOut > 1) ? $clog2(BeatsOut) : 1,
-    localparam int WeightWidth                 = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0,
+    localparam int RowWidth                    = DATA_IN_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0 + $clog2(WEIGHT_EXPONENTS + 1),
+    localparam int WeightWidth                 = DATA_OUT_0_PARALLELISM_DIM_0 * RowWidth,
     localparam int BiasWidth                   = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0
 ) (
     input  logic                clk,
@@ -57,10 +61,11 @@ module fixed_dot_core #(
   localparam int IndexWidth = (BeatsIn > 1) ? $clog2(BeatsIn) : 1;
   localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
   // A result's place in the output fifo is kept from its last step on, until it leaves Delay cycles later at the earliest.
-  localparam int Delay = 8 + Levels;
+  localparam int Aligned = (DATA_IN_0_EXPONENTS + WEIGHT_EXPONENTS > 0) ? 1 : 0;
+  localparam int Delay = 8 + Levels + Aligned;
   localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
   localparam int PlacesWidth = $clog2(Places + 1);
-  localparam int LastAt = Levels + 1;
+  localparam int LastAt = Levels + 1 + Aligned;
 
   // One step a cycle, as long as there is a place for what it completes.
   logic [  IndexWidth-1:0] index;
@@ -107,7 +112,7 @@ module fixed_dot_core #(
     vector_1 <= data_in_0;
   end
 
-  // The bias is wanted Levels + 3 cycles after the first step of its sum.
+  // The bias is wanted Levels + 3 cycles after the first step of its sum, one later with exponents.
   logic last_row;
   loop_counter #(.COUNT(ROWS)) rows (.clk, .rst, .step(last_at[LastAt]), .last(last_row));
 
@@ -124,10 +129,12 @@ module fixed_dot_core #(
   fixed_mac #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
+      .DATA_IN_0_EXPONENTS(DATA_IN_0_EXPONENTS),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
       .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
       .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
+      .WEIGHT_EXPONENTS(WEIGHT_EXPONENTS),
       .HAS_BIAS(HAS_BIAS),
       .BIAS_PRECISION_0(BIAS_PRECISION_0),
       .BIAS_PRECISION_1(BIAS_PRECISION_1),

@@ -2,15 +2,17 @@
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters); a vector takes (IN / PAR_IN) * (OUT / PAR_OUT) cycles
 /// and the next one follows without a gap: it arrives while this one is worked on. Cuts both paths of the stream.
 /// From the first beat to the first result IN / PAR_IN + 8 + $clog2(PAR_IN) cycles of latency, one less if OUT = PAR_OUT.
-/// The memory files are those of fixed_linear_core. Is arithmetic.linear in Python.
+/// With EXPONENTS, which are those of fixed_mac, 1 more. The memory files are those of fixed_linear_core. Is arithmetic.linear in Python.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide.
 module fixed_linear #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
+    parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
+    parameter int WEIGHT_EXPONENTS             = 0,
     parameter bit HAS_BIAS                     = 1'b1,
     parameter int BIAS_PRECISION_0             = 16,
     parameter int BIAS_PRECISION_1             = 10,
@@ -22,7 +24,7 @@ module fixed_linear #(
     parameter bit RELU                         = 1'b0,
     parameter     WEIGHT_FILE                  = "weight.mem",
     parameter     BIAS_FILE                    = "bias.mem",
-    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0
 ) (
     input  logic                clk,
@@ -74,10 +76,12 @@ module fixed_linear #(
   fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
+      .DATA_IN_0_EXPONENTS(DATA_IN_0_EXPONENTS),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
       .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
       .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
+      .WEIGHT_EXPONENTS(WEIGHT_EXPONENTS),
       .HAS_BIAS(HAS_BIAS),
       .BIAS_PRECISION_0(BIAS_PRECISION_0),
       .BIAS_PRECISION_1(BIAS_PRECISION_1),

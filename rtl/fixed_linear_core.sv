@@ -2,15 +2,17 @@
 /// A vector arrives again for every beat of results, OUT / PAR_OUT times. One beat per cycle,
 /// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
 /// WEIGHT_FILE has (OUT / PAR_OUT) * (IN / PAR_IN) words, input beats fastest; weight [b, a] of a word's PAR_OUT x
-/// PAR_IN block is element b * PAR_IN + a. BIAS_FILE has OUT / PAR_OUT words.
+/// PAR_IN block is element b * PAR_IN + a. With WEIGHT_EXPONENTS, one stands above the PAR_IN elements of each b. BIAS_FILE has OUT / PAR_OUT words.
 /// Does not cut the path of ready: one gate is in it.
 module fixed_linear_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
     parameter int DATA_IN_0_PRECISION_1        = 4,
+    parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
+    parameter int WEIGHT_EXPONENTS             = 0,
     parameter bit HAS_BIAS                     = 1'b1,
     parameter int BIAS_PRECISION_0             = 16,
     parameter int BIAS_PRECISION_1             = 10,
@@ -22,7 +24,7 @@ module fixed_linear_core #(
     parameter bit RELU                         = 1'b0,
     parameter     WEIGHT_FILE                  = "weight.mem",
     parameter     BIAS_FILE                    = "bias.mem",
-    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0
 ) (
     input  logic                clk,
@@ -38,7 +40,8 @@ module fixed_linear_core #(
   localparam int BeatsOut = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0;
   localparam int AddressWidth = (BeatsIn * BeatsOut > 1) ? $clog2(BeatsIn * BeatsOut) : 1;
   localparam int OutIndexWidth = (BeatsOut > 1) ? $clog2(BeatsOut) : 1;
-  localparam int WeightWidth = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0;
+  localparam int RowWidth = DATA_IN_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0 + $clog2(WEIGHT_EXPONENTS + 1);
+  localparam int WeightWidth = DATA_OUT_0_PARALLELISM_DIM_0 * RowWidth;
   localparam int BiasWidth = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0;
 
   logic [AddressWidth-1:0] weight_address;
@@ -71,10 +74,12 @@ module fixed_linear_core #(
   fixed_dot_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
+      .DATA_IN_0_EXPONENTS(DATA_IN_0_EXPONENTS),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
       .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
       .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
+      .WEIGHT_EXPONENTS(WEIGHT_EXPONENTS),
       .HAS_BIAS(HAS_BIAS),
       .BIAS_PRECISION_0(BIAS_PRECISION_0),
       .BIAS_PRECISION_1(BIAS_PRECISION_1),

@@ -64,6 +64,33 @@ def words_of_weight(weight: Tensor, width: int, par_in: int, par_out: int) -> Wo
     return Words(weight.numel() // (par_in * par_out), width, lambda: blocks.reshape(-1, par_out * par_in))
 
 
+def align_rows(weight: Tensor, lanes: int) -> tuple[Tensor, Tensor, int]:
+    """Integers [out, in] as mantissas of the fewest bits times powers of two, which `lanes` neighbours share: the
+    mantissas, the exponents [out, in / lanes], and the bits of a mantissa."""
+    groups = weight.reshape(len(weight), -1, lanes)
+    lowest = torch.where(groups == 0, 1 << 62, groups & -groups).amin(-1)
+    bits = torch.frexp((groups ^ (groups >> 63)).amax(-1).double()).exponent + 1
+    width = max(2, int((bits - torch.frexp(lowest.double()).exponent + 1).max()))
+    exponents = (bits - width).clamp(min=0).long()
+    return (groups >> exponents[..., None]).reshape(weight.shape), exponents, width
+
+
+def words_of_aligned(mantissas: Tensor, exponents: Tensor, widths: tuple[int, int], lanes: tuple[int, int]) -> Words:
+    """The words of rtl/fixed_linear.sv with exponents: for each row of a block its mantissas, and the exponent above.
+
+    widths: bits of a mantissa and of an exponent.  lanes: elements and rows of a word.
+    """
+    (width, above), (par_in, par_out) = widths, lanes
+
+    def make() -> Tensor:
+        rows = words_of_weight(mantissas, width, par_in, par_out).make().reshape(-1, par_out, par_in, 1)
+        own = words_of_weight(exponents, above, 1, par_out).make().reshape(-1, par_out, 1)
+        bits = (rows >> torch.arange(width) & 1).flatten(2)
+        return torch.cat([bits, own >> torch.arange(above) & 1], -1).flatten(1)
+
+    return Words(mantissas.numel() // (par_in * par_out), 1, make)
+
+
 def words_of_bias(bias: Tensor, width: int, par_out: int) -> Words:
     """One word for each beat of outputs."""
     return words_of(bias.reshape(-1, par_out), width)

@@ -1,4 +1,4 @@
-"""`fixed_cast` and `fixed_linear` compute what their arithmetic says, for all widths, sizes and foldings."""
+"""`fixed_cast`, `fixed_linear` and `mxint_linear` compute what their arithmetic says, for all widths and foldings."""
 
 from dataclasses import replace
 
@@ -6,7 +6,9 @@ import torch
 from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
+from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.arithmetic import Affine, linear, requantise
+from mase_server.hardware.memories import align_rows, words_of_aligned
 from tests.rtl.bench import Bench, Case
 from tests.rtl.designs import linear_case, precision, stream
 from tests.rtl.draws import drawn, generator, integers
@@ -127,4 +129,56 @@ def test_rate_and_latency_are_those_of_the_contract():
         assert result.fine
         assert result.first_cycle == beats_in + 8 + levels - (beats_out == 1), (lanes, ins, outs)
         # From the first result to the last one: all beats of results but one, each after beats_in cycles.
+        assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)
+
+
+# Data in blocks, and weights with an exponent for each beat: `mxint_linear`.
+
+
+@st.composite
+def mxint_layers(draw):
+    formats, ins, outs, lanes = draw(layers())
+    data = replace(formats, data=FixedPoint(draw(st.integers(3, 14)), draw(st.integers(-3, 12))))
+    return data, ins, outs, lanes, draw(st.integers(2, data.data.width - 1))
+
+
+def mxint_layer(number, formats, ins, outs, lanes, mantissa):
+    """Vectors are in blocks of a beat, so that every beat has another exponent."""
+    random, (lanes_in, lanes_out), width = generator(number), lanes, formats.data.width
+    values = integers(width - 1, 30, ins // lanes_in, lanes_in, generator=random)
+    values = values >> torch.randint(0, width - 1, (30, ins // lanes_in, 1), generator=random)
+    values = MxInt(mantissa, (lanes_in,)).nearest(values.double()).long().reshape(30, ins)
+    weight = integers(formats.weight.width, outs, ins // lanes_in, lanes_in, generator=random)
+    steps = torch.randint(0, formats.weight.width, (outs, ins // lanes_in, 1), generator=random)
+    weight = (weight >> steps << steps // 2).reshape(outs, ins)
+    bias = None if formats.bias is None else integers(formats.bias.width, outs, generator=random)
+    case = linear_case(values, weight, bias, formats, lanes, linear(values, weight, bias, formats))
+    mantissas, exponents, bits = align_rows(weight, lanes_in)
+    assert torch.equal(
+        mantissas.unflatten(1, (-1, lanes_in)) << exponents[..., None], weight.unflatten(1, (-1, lanes_in))
+    )
+    most = int(exponents.max())
+    words = words_of_aligned(mantissas, exponents, (bits, most.bit_length()), lanes)
+    file = lanes_out * (lanes_in * bits + most.bit_length()), list(words)
+    parameters = {"MANTISSA_WIDTH": mantissa, "WEIGHT_PRECISION_0": bits, "WEIGHT_EXPONENTS": most}
+    return replace(
+        case,
+        module="mxint_linear",
+        parameters={**case.parameters, **parameters},
+        memories={**case.memories, "WEIGHT_FILE": file},
+    )
+
+
+def test_layers_of_mantissas_are_the_arithmetic_of_linear():
+    Bench([mxint_layer(number, *draw) for number, draw in enumerate(drawn(mxint_layers()))]).check_all()
+
+
+def test_layers_of_mantissas_take_three_cycles_more():
+    foldings = [((4, 4), 16, 64), ((16, 8), 16, 8), ((1, 1), 8, 8), ((3, 2), 9, 2)]
+    formats = replace(PLAIN, data=FixedPoint(12, 8))
+    cases = [mxint_layer(number, formats, ins, outs, lanes, 5) for number, (lanes, ins, outs) in enumerate(foldings)]
+    for result, (lanes, ins, outs) in zip(Bench(cases).run(), foldings, strict=True):
+        beats_in, beats_out, levels = ins // lanes[0], outs // lanes[1], (lanes[0] - 1).bit_length()
+        assert result.fine
+        assert result.first_cycle == beats_in + 11 + levels - (beats_out == 1), (lanes, ins, outs)
         assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)

@@ -118,6 +118,16 @@ def of_linear(given: Given) -> Cost:
     return ahead + linear_core(given, size, lanes)
 
 
+def of_mxint_linear(given: Given) -> Cost:
+    """`mxint_linear`: a layer of mantissas, a shift for each number of a beat, and one for the sum of each lane."""
+    lanes, outs, mantissa = given[_IN], given[_OUT], given["MANTISSA_WIDTH"]
+    most, weight = given["DATA_IN_0_PRECISION_0"] - mantissa, given["WEIGHT_PRECISION_0"]
+    exponents, product = most + given["WEIGHT_EXPONENTS"], mantissa + weight + clog2(lanes)
+    moved = logic_cost(clog2(most + 1) * mantissa * lanes + 2 * given["DATA_IN_0_PRECISION_0"] * lanes / 3)
+    shifted = logic_cost(clog2(exponents + 1) * (product + exponents / 2)) * outs
+    return of_linear({**given, "DATA_IN_0_PRECISION_0": mantissa}) + moved + shifted
+
+
 def of_engine(given: Given) -> Cost:
     """`fixed_engine`: a selection of what its layers send, products and sums."""
     lanes, outs, width = (

@@ -285,6 +285,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_table": storage.of_fixed_table,
     "image_padding": arithmetic.of_padding,
     "mxint_cast": arithmetic.of_blocks,
+    "mxint_linear": arithmetic.of_mxint_linear,
     "repeat_buffer": storage.of_repeat_buffer,
     "shared_conv2d": arithmetic.of_shared_conv2d,
     "shared_linear": arithmetic.of_shared_linear,

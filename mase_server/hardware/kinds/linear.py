@@ -1,6 +1,7 @@
 """Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`.
 
-Both can share an engine: `shared_linear`, `shared_matmul`. Weights may come from outside: `streamed_linear`.
+Both can share an engine: `shared_linear`, `shared_matmul`. Weights may come from outside: `streamed_linear`. Data in
+blocks that share an exponent have narrow multipliers: `mxint_linear`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vect
 from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
-from mase_server.hardware.memories import Words, words_of_bias, words_of_weight
+from mase_server.hardware.memories import Words, align_rows, words_of_aligned, words_of_bias, words_of_weight
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 
 if TYPE_CHECKING:
@@ -106,24 +107,41 @@ def _build_linear(builder: Builder, operation: Operation) -> Tap:
     fold, length = builder.folding.folds[operation.name], operation.constants["weight"].shape[1]
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
+    mantissa = _mantissas_of_beat(builder.design, operation, fold)
     parameters: Parameters = {
         **precision_parameters("DATA_IN_0", before.format),
         "DATA_IN_0_TENSOR_SIZE_DIM_0": length,
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
         # The weight's columns are arranged in the order in which elements arrive.
-        **weight_parameters(builder, operation, fold, lambda weight: weight[:, before.indices[:length]]),
+        **weight_parameters(
+            builder, operation, fold, lambda weight: weight[:, before.indices[:length]], bool(mantissa)
+        ),
     }
     more = builder.engine_of(operation, parameters) or builder.weights_of(operation)
     module = "shared_linear" if fold.engine else "streamed_linear" if more else "fixed_linear"
+    if mantissa:
+        module, parameters = "mxint_linear", {**parameters, "MANTISSA_WIDTH": mantissa}
     builder.instance(f"{operation.name}_i", module, parameters, {**stream_ports(source, to), **more}, operation.name)
     return to
 
 
+def _mantissas_of_beat(design: Design, operation: Operation, fold: Fold) -> int:
+    """The bits of the mantissas that a beat's numbers have besides one exponent; 0 if they are multiplied whole."""
+    before = design.operations[operation.inputs[0]]
+    alone = fold.engine is None and "streamed" not in operation.options
+    blocks = alone and before.kind == "blocks" and before.options["block"] % fold.par_in == 0
+    return int(before.options["mantissa"]) if blocks else 0
+
+
 def weight_parameters(
-    builder: Builder, operation: Operation, fold: Fold, arranged: Callable[[Tensor], Tensor]
+    builder: Builder,
+    operation: Operation,
+    fold: Fold,
+    arranged: Callable[[Tensor], Tensor],
+    aligned: bool = False,
 ) -> Parameters:
     """The parameters of a dot product, and its memories. arranged: rearranges its weight, [out, in], to the order of
-    flow."""
+    flow.  aligned: each row of a word has an exponent of its own."""
     weight, bias = operation.constants["weight"], operation.constants.get("bias")
     lanes, outs = fold.engine or (fold.par_in * prod(fold.taps), fold.par_out)
     width, groups = weight.format.width, operation.options.get("groups", 1)
@@ -137,7 +155,11 @@ def weight_parameters(
     )
     found: Parameters = {
         **precision_parameters("WEIGHT", weight.format),
-        **_where_weights_are(builder, operation, lanes * outs, words),
+        **(
+            _aligned_weights(builder, operation, arranged(weight.integers), (lanes, outs))
+            if aligned
+            else _where_weights_are(builder, operation, lanes * outs, words)
+        ),
         "HAS_BIAS": int(bias is not None),
     }
     if bias is not None:
@@ -158,6 +180,15 @@ def _where_weights_are(builder: Builder, operation: Operation, lanes: int, words
         return {"WEIGHT_FILE": builder.memory(operation, "weight", lanes, words)}
     builder.region(operation, lanes * words.width, words, streamed)
     return {"ROWS": streamed.rows, "BUS_WIDTH": streamed.width}
+
+
+def _aligned_weights(builder: Builder, operation: Operation, weight: Tensor, lanes: tuple[int, int]) -> Parameters:
+    """Weights as mantissas, and an exponent for those of each lane of results in a word."""
+    mantissas, exponents, width = align_rows(weight, lanes[0])
+    most = int(exponents.max())
+    words = words_of_aligned(mantissas, exponents, (width, most.bit_length()), lanes)
+    file = builder.file(operation, "weight", lanes[1] * (lanes[0] * width + most.bit_length()), words)
+    return {"WEIGHT_PRECISION_0": width, "WEIGHT_EXPONENTS": most, "WEIGHT_FILE": file}
 
 
 def pad_vectors(weight: Tensor, lanes: int) -> Tensor:

@@ -115,16 +115,23 @@ def _linear_timing(given: Given, place: Place) -> Iterable[Process]:
     return _linear_processes(place.links[0], place.outs[0], sizes, lanes, place)
 
 
+def _mxint_linear_timing(given: Given, place: Place) -> Iterable[Process]:
+    sizes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_TENSOR_SIZE_DIM_0"]
+    lanes, mantissas = (given["DATA_IN_0_PARALLELISM_DIM_0"], given[_OUT]), place.link()
+    yield from streams.pipeline_processes(place.links[0], mantissas, 2)
+    yield from _linear_processes(mantissas, place.outs[0], sizes, lanes, place, aligned=1)
+
+
 def _linear_processes(
-    source: Link, out: Link, sizes: tuple[int, int], lanes: tuple[int, int], place: Place
+    source: Link, out: Link, sizes: tuple[int, int], lanes: tuple[int, int], place: Place, aligned: int = 0
 ) -> Iterable[Process]:
-    """`fixed_linear`. sizes, lanes: of a vector and of its results."""
+    """`fixed_linear`. sizes, lanes: of a vector and of its results.  aligned: registers for exponents."""
     length, passes, bursts = sizes[0] // lanes[0], sizes[1] // lanes[1], place.link()
     if passes > 1:
         yield from products.repeat_vectors(source, bursts, length, passes)
     else:
         yield products.read_once(source, bursts, length)
-    yield products.dot_products(bursts, out, length, clog2(lanes[0]))
+    yield products.dot_products(bursts, out, length, clog2(lanes[0]) + aligned)
 
 
 def _recurrent_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -417,6 +424,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_table": _pipeline_timing(1),
     "image_padding": _border_timing,
     "mxint_cast": _blocks_timing,
+    "mxint_linear": _mxint_linear_timing,
     "repeat_buffer": _repeat_buffer_timing,
     "shared_conv2d": _shared_conv2d_timing,
     "shared_linear": _shared_vectors_timing,
