@@ -45,16 +45,24 @@ _FEW = 5
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A model file. budgets: of multipliers, None for none given.  is_large: it takes hours, and runs where named."""
+    """A model file. budgets: of multipliers, None for none given.  is_large: it takes hours, and runs where named.
+    options: further ones of the command."""
 
     file: Path
     vectors: int
     budgets: tuple[int | None, ...]
     is_large: bool = False
+    options: tuple[str, ...] = ()
+
+
+#: Linear layers of mantissas of 8 bits, between streams of 16.
+_WIDTHS = {"name": "mxint", "data_in_width": 8, "weight_width": 8, "bias_width": 8}
+MXINT = ("--pass", f"quantize(linear={{'config': {_WIDTHS}}})", "--precision", "fixed(16,auto)")
 
 
 CASES: Mapping[str, Network] = {
     "jet_mlp": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488, 4256)),
+    "jet_mxint": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488), options=MXINT),
     "lenet": Network(EXAMPLES / "lenet.py", 200, (60, None, 300)),
     "small_resnet": Network(NETWORKS / "small_resnet.py", 100, (60, 300)),
     "resnet8": Network(NETWORKS / "resnet8.py", 20, (200, 800)),
@@ -138,7 +146,7 @@ def main() -> int:
         label = "one a layer" if budget is None else f"{budget:,}"
         with tempfile.TemporaryDirectory(prefix="mase-exact-") as folder:
             vectors = given.vectors or (_FEW if given.small else network.vectors)
-            more = ("--weights", given.weights) if given.weights else ()
+            more = (*network.options, *(("--weights", given.weights) if given.weights else ()))
             found = measure(network, budget, vectors, Path(folder), more)
         if isinstance(found, str):
             console.print(f"{name}, {label}: {found}", markup=False)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 from fractions import Fraction
 from itertools import product
 
@@ -10,9 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from mase_server.building import Build
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
+from mase_server.passes.verilog.told import prepare_graph
 from tests.hardware.test_attention import Encoder
 from tests.hardware.test_lowering import config, mlp, quantised
 from tests.hardware.test_recurrent import Sequences
@@ -221,6 +224,38 @@ def lstm_step(a, c, last, cell):
     return requantise(shows * tanh_of(cell), 28, (16, 14)), cell
 
 
+#: Of a stream, and bits of mantissas of data, weights and biases.
+STREAM, MANTISSA = (12, 7), 6
+
+
+def in_blocks(row, bits, size=32):
+    """Integers of a stream, or numbers of a parameter, whose blocks share a power of two."""
+    found = []
+    for start in range(0, len(row), size):
+        block = row[start : start + size]
+        largest = max(abs(value) for value in block)
+        step = Fraction(2) ** (math.floor(math.log2(largest)) - bits + 2) if largest else Fraction(1)
+        if all(isinstance(value, int) for value in block):
+            step = max(step, Fraction(1))
+        most = 2 ** (bits - 1) - 1
+        found += [max(-most, min(most, round(value / step))) * step for value in block]
+    return found
+
+
+def mxint_linear(layer, vector, relu=False):
+    bias = in_blocks([Fraction(value) for value in layer.bias.tolist()], MANTISSA)
+    rows = [in_blocks([Fraction(value) for value in row], MANTISSA) for row in layer.weight.tolist()]
+    data = in_blocks(vector, MANTISSA, 8)
+    sums = (sum(map(operator.mul, row, data)) + offset * 2 ** STREAM[1] for row, offset in zip(rows, bias, strict=True))
+    return [requantise(total, STREAM[1], STREAM, relu) for total in sums]
+
+
+def run_mxint(model, vector):
+    for layer in model:
+        vector = vector if isinstance(layer, nn.ReLU) else mxint_linear(layer, vector, relu=layer is not model[-1])
+    return vector
+
+
 class Images(nn.Module):
     def __init__(self):
         super().__init__()
@@ -312,6 +347,23 @@ def test_the_page_of_arithmetic_gives_the_expected_integers_of_emitted_networks(
     flat = torch.tensor(expected).reshape(30, -1).tolist()
     assert [run(model, sample) for sample in given] == flat
     assert len({value for sample in flat for value in sample}) > 20
+
+
+def test_the_page_of_arithmetic_gives_the_expected_integers_of_layers_in_mxint():
+    torch.manual_seed(0)
+    model = lively(mlp(40, 16, 8, 5))
+    config = {"name": "mxint", **{f"{part}_width": MANTISSA for part in ("data_in", "weight", "bias")}}
+    graph = quantised(
+        make_alike(lambda: mlp(40, 16, 8, 5), model),
+        torch.randn(2, 40),
+        {"linear": {"config": {**config, "data_in_block_size": 8}}},
+    )
+    design = lower_graph(prepare_graph(graph, Build(precision="fixed({},{})".format(*STREAM)))[0])
+    assert not design.unsupported
+    files = emit_folder(design, fold_design(design, multipliers=64), "Model", random_inputs(design, 30)).files
+    given, expected = read_stream(files, "data_in_0"), read_stream(files, "data_out_0")
+    assert [run_mxint(model, sample) for sample in given] == expected
+    assert len({value for sample in expected for value in sample}) > 20
 
 
 def make_alike(make, model):
