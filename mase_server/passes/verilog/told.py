@@ -44,6 +44,7 @@ from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.netlist import build_netlist
+from mase_server.ir.build import attribute
 from mase_server.ir.facts import Produced, call_of
 from mase_server.ir.graph import MaseGraph
 from mase_server.ir.number_formats import Formats, format_text, number_formats, operator_of
@@ -605,22 +606,15 @@ def _complete_roundings(graph: MaseGraph, build: Build, half: Container[str]) ->
     blocks = [node for node in _find_blocks(graph) if not isinstance(formats.get(node.all_input_nodes[0]), FixedPoint)]
     parts = {node: {"data_in"} for node in blocks}
     parts |= {node: _unrounded_parts(graph, node, formats) for node in graph.fx_graph.nodes if node.name in half}
-    fraction = "auto" if isinstance(precision, Open) else example.fraction_width
+    keys = {"width": example.width, "frac_width": "auto" if example is not precision else example.fraction_width}
     entries = {
         node.name: {
-            "config": {
-                "name": "fixed",
-                **{f"{part}_{key}": value for part in sorted(names) for key, value in _keys(example.width, fraction)},
-            }
+            "config": {"name": "fixed"} | {f"{part}_{key}": keys[key] for part in sorted(names) for key in keys}
         }
         for node, names in parts.items()
         if names
     }
     return {"by": "name", **entries, **({"data": build.data} if build.data else {})} if entries else None
-
-
-def _keys(width: int, fraction: int | str) -> Iterator[tuple[str, int | str]]:
-    yield from (("width", width), ("frac_width", fraction))
 
 
 def _find_blocks(graph: MaseGraph) -> list[fx.Node]:
@@ -634,16 +628,22 @@ def _find_blocks(graph: MaseGraph) -> list[fx.Node]:
 
 
 def _half_rounded(graph: MaseGraph) -> set[str]:
-    """The computing operations whose parameters a person has rounded, or that read blocks, but whose results are not
-    rounded."""
+    """The computing operations that a person has rounded in part: their parameters, or blocks that they read, but not
+    their results; or what layers give, but not their parameters."""
     formats, computing, blocks = number_formats(graph.fx_graph, graph.module), COMPUTES | _FURTHER, _find_blocks(graph)
     chosen = {*blocks, *(each for each in formats if format_text(each) and each.all_input_nodes[0].op == "get_attr")}
-    unrounded = (each for each in graph.fx_graph.nodes if each.op.startswith("call") and each not in formats)
+    calls = (each for each in graph.fx_graph.nodes if each.op.startswith("call"))
     return {
         each.name
-        for each in unrounded
-        if not chosen.isdisjoint(each.all_input_nodes) and operator_of(each, graph.module) in computing
+        for each in calls
+        if (_has_parameters(graph, each) if each in formats else not chosen.isdisjoint(each.all_input_nodes))
+        and operator_of(each, graph.module) in computing
     }
+
+
+def _has_parameters(graph: MaseGraph, node: fx.Node) -> bool:
+    """Does a node call a layer with parameters? Those of a layer that was rounded are operands of a function."""
+    return node.op == "call_module" and next(attribute(graph.module, str(node.target)).parameters(), None) is not None
 
 
 def _unrounded_parts(graph: MaseGraph, node: fx.Node, formats: Formats) -> set[str]:
@@ -651,8 +651,12 @@ def _unrounded_parts(graph: MaseGraph, node: fx.Node, formats: Formats) -> set[s
     given = named_arguments(call_of(node, graph.facts, graph.module))
     sources = {name: value.node for name, value in given.items() if isinstance(value, Produced) and not value.path}
     found = {"data_in" if name.startswith("data_in") else name for name, each in sources.items() if each not in formats}
-    # A function of the result alone, which is rounded, is rounded with it.
-    return (found & {"data_in", "weight", "bias"}) | ({"data_out"} if formats.keys().isdisjoint(node.users) else set())
+    if _has_parameters(graph, node):
+        found |= {"weight", "bias"}
+    # A ReLU whose result is rounded is rounded together with its operand.
+    later = [each for each in node.users if each in formats and operator_of(each, graph.module) == "relu"]
+    gives = node not in formats and not (later and len(later) == len(node.users))
+    return (found & {"data_in", "weight", "bias"}) | ({"data_out"} if gives else set())
 
 
 def _quantise_arguments(graph: MaseGraph, build: Build, half: Container[str]) -> PassArguments | None:
