@@ -55,14 +55,15 @@ class Network:
     options: tuple[str, ...] = ()
 
 
-#: Linear layers of mantissas of 8 bits, between streams of 16.
+#: Linear layers of mantissas of 8 bits, between streams of 16 bits, and of 24, which no multiplier takes whole.
 _WIDTHS = {"name": "mxint", "data_in_width": 8, "weight_width": 8, "bias_width": 8}
-MXINT = ("--pass", f"quantize(linear={{'config': {_WIDTHS}}})", "--precision", "fixed(16,auto)")
+_IN_BLOCKS = ("--pass", f"quantize(linear={{'config': {_WIDTHS}}})", "--precision")
 
 
 CASES: Mapping[str, Network] = {
     "jet_mlp": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488, 4256)),
-    "jet_mxint": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488), options=MXINT),
+    "jet_mxint": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None), options=(*_IN_BLOCKS, "fixed(16,auto)")),
+    "jet_mantissas": Network(NETWORKS / "jet_mlp.py", 10_000, (488, None), options=(*_IN_BLOCKS, "fixed(24,auto)")),
     "lenet": Network(EXAMPLES / "lenet.py", 200, (60, None, 300)),
     "small_resnet": Network(NETWORKS / "small_resnet.py", 100, (60, 300)),
     "resnet8": Network(NETWORKS / "resnet8.py", 20, (200, 800)),

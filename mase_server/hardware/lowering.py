@@ -51,7 +51,8 @@ from mase_server.hardware.held import (
 )
 from mase_server.hardware.indices import fewest_rows, finish_count
 from mase_server.hardware.kinds import KINDS, MIXED
-from mase_server.hardware.kinds.norm import LARGEST, round_to_blocks
+from mase_server.hardware.kinds.elementwise import round_to_blocks
+from mase_server.hardware.kinds.norm import LARGEST
 from mase_server.hardware.kinds.recurrent import RECURRENT, lower_layers, path_of_result
 from mase_server.hardware.verilog import make_identifier
 from mase_server.ir.build import attribute, underlying_callable

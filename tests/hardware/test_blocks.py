@@ -25,7 +25,7 @@ def mxint(data=8, weight=8, bias=8, **more):
 
 
 class Tokens(nn.Module):
-    """Rows of tokens, and a sum that is read twice."""
+    """Rows of tokens, a sum that is read twice, and a layer that is called twice."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ class Tokens(nn.Module):
 
     def forward(self, x):
         x = x + self.down(torch.relu(self.up(x)))
-        return self.head(x) + self.head(x * 0.5)
+        return self.head(x) + self.head(torch.relu(x))
 
 
 class Images(nn.Module):
@@ -53,6 +53,8 @@ CASES = {
     "two": (lambda: mlp(16, 32, 5), (16,), mxint(2, 2, 2)),
     "small blocks": (lambda: mlp(24, 16, 5), (24,), mxint(5, 6, data_in_block_size=4, weight_block_size=8)),
     "blocks of weights": (lambda: mlp(24, 16, 5), (24,), mxint(6, 6, weight_block_size=(4, 6))),
+    "blocks that do not divide rows": (lambda: mlp(20, 24, 5), (20,), mxint(5, 6, data_in_block_size=16)),
+    "blocks that do not divide tokens": (Tokens, (5, 12), mxint(6, 5, data_in_block_size=8)),
     "results too": (lambda: mlp(16, 32, 5), (16,), {"default": "mxint(6)"}),
     "rows": (Tokens, (5, 12), mxint(6, 5)),
     "after images": (Images, (2, 6, 6), mxint(6, 6, data_in_block_size=16)),
@@ -106,12 +108,22 @@ def test_a_stream_of_fixed_point_is_there_before_each_block():
 
 @VERILATOR
 @pytest.mark.parametrize(
-    ("name", "budget"), [("layers", 3), ("layers", 52), ("small blocks", None), ("rows", 40), ("results too", 30)]
+    ("name", "budget", "width"),
+    [
+        ("layers", 3, 14),
+        ("layers", 52, 24),
+        ("small blocks", None, 20),
+        ("blocks that do not divide rows", 30, 14),
+        ("rows", 40, 20),
+        ("results too", 30, 12),
+    ],
 )
-def test_simulations_give_these_integers_in_the_estimated_cycles(name, budget, tmp_path):
-    design = lower_graph(prepared(name)[0])
+def test_simulations_give_these_integers_in_the_estimated_cycles(name, budget, width, tmp_path):
+    design = lower_graph(prepared(name, f"fixed({width},auto)")[0])
     folding = fold_design(design, multipliers=budget)
     made = emit_folder(design, folding, "Model", random_inputs(design, 30))
+    # Numbers of more than 18 bits are multiplied as mantissas.
+    assert ("rtl/mxint_linear.sv" in made.files) == (width >= 18)
     check(made, tmp_path)
     totals = estimate(design, folding).totals
     (stream,) = simulated(made, tmp_path)[1]
@@ -145,7 +157,6 @@ def test_weights_in_any_format_are_stored_exactly(name):
 
 NO_HARDWARE = {
     "mxint(8,block_size=(2,16))": "blocks of (2, 16) have no hardware for data; use 16 along the last dimension",
-    "mxint(8,block_size=10)": "blocks of 10 do not divide rows of 16, which has no hardware; use block_size=8",
     "mxint(8,rounding='floor')": "rounding to the nearest has: mxint(8)",
     "mxfp(8,4)": "mxfp(8,4) has no hardware for data; signed fixed point and mxint have, e.g. fixed(8,4)",
 }

@@ -123,8 +123,8 @@ def of_mxint_linear(given: Given) -> Cost:
     lanes, outs, mantissa = given[_IN], given[_OUT], given["MANTISSA_WIDTH"]
     most, weight = given["DATA_IN_0_PRECISION_0"] - mantissa, given["WEIGHT_PRECISION_0"]
     exponents, product = most + given["WEIGHT_EXPONENTS"], mantissa + weight + clog2(lanes)
-    moved = logic_cost(clog2(most + 1) * mantissa * lanes + 2 * given["DATA_IN_0_PRECISION_0"] * lanes / 3)
-    shifted = logic_cost(clog2(exponents + 1) * (product + exponents / 2)) * outs
+    moved = logic_cost(2 * clog2(most + 1) * mantissa * lanes + given["DATA_IN_0_PRECISION_0"] * lanes)
+    shifted = logic_cost(2 * clog2(exponents + 1) * (product + exponents / 2)) * outs
     return of_linear({**given, "DATA_IN_0_PRECISION_0": mantissa}) + moved + shifted
 
 

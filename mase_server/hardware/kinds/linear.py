@@ -126,11 +126,21 @@ def _build_linear(builder: Builder, operation: Operation) -> Tap:
 
 
 def _mantissas_of_beat(design: Design, operation: Operation, fold: Fold) -> int:
-    """The bits of the mantissas that a beat's numbers have besides one exponent; 0 if they are multiplied whole."""
-    before = design.operations[operation.inputs[0]]
-    alone = fold.engine is None and "streamed" not in operation.options
-    blocks = alone and before.kind == "blocks" and before.options["block"] % fold.par_in == 0
-    return int(before.options["mantissa"]) if blocks else 0
+    """The bits of the mantissas that a beat's numbers have besides one exponent; 0 if they are multiplied whole: where
+    the multipliers of parts take them, that costs no shifts."""
+    before, weight = design.operations[operation.inputs[0]], operation.constants["weight"]
+    if (
+        before.kind != "blocks"
+        or before.options["block"] % fold.par_in
+        or fold.engine
+        or "streamed" in operation.options
+    ):
+        return 0
+    return int(before.options["mantissa"]) if max(before.out.format.width, weight.format.width) > _MULTIPLIED else 0
+
+
+#: Bits of the numbers that a multiplier of most parts takes.
+_MULTIPLIED = 18
 
 
 def weight_parameters(

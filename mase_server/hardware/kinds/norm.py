@@ -1,5 +1,5 @@
-"""Operations over rows and dimensions: norms (`fixed_norm`), softmax (`fixed_softmax`), means, sums and maxima
-(`fixed_reduce`, `fixed_mean`), and blocks that share an exponent (`mxint_cast`)."""
+"""Operations over rows and dimensions: norms (`fixed_norm`), softmax (`fixed_softmax`), and means, sums and maxima
+(`fixed_reduce`, `fixed_mean`)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.formats.fixed import FixedPoint
-from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.arithmetic import Norm
-from mase_server.hardware.arithmetic.elements import blocks_format
 from mase_server.hardware.arithmetic.softmax import EXP_FRACTION, exp_table
 from mase_server.hardware.design import Constant, Design, Fold, Operation, Stream, find_divisors, products_of_mean
-from mase_server.hardware.functional import integer_blocks, integer_norm, integer_reduce, integer_softmax
-from mase_server.hardware.held import Held, Layout, Masked, NoHardware, Unrounded, Whole, node_of
+from mase_server.hardware.functional import integer_norm, integer_reduce, integer_softmax
+from mase_server.hardware.held import Held, Layout, Masked, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, Settings, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.masks import lower_masked_equal, lower_masked_where, masked_fill
@@ -241,82 +239,6 @@ _REDUCE_RULES = {
 }
 
 REDUCE_KIND = Kind("reduce", _reduce_node, _build_reduce, _REDUCE_RULES, row_major, _reduce_folds, _reduce_reach)
-
-
-# Numbers rounded to mxint, in blocks along the last dimension: `mxint_cast`.
-
-
-def round_to_blocks(lowering: Lowering, node: fx.Node, source: str, format: MxInt) -> Whole:
-    """Round a stream to blocks that share an exponent. NoHardware for blocks that are no part of a sample's rows."""
-    stream, layout, rank = lowering.stream(source), lowering.layout(node), len(lowering.facts[node].shape)
-    block = _size_of_blocks(format, stream.shape[-1] if stream.shape else 1)
-    if layout.dim == rank - 1:
-        raise NoHardware("its blocks go over the batch; give it a dimension of its own, the first one")
-    if stream.format.width > _WIDEST_IN_BLOCKS:
-        raise NoHardware(
-            f"blocks of {stream.format} have no hardware; round to {_WIDEST_IN_BLOCKS} bits or fewer first"
-        )
-    if format.width > stream.format.width:
-        return Whole(source)  # mantissas hold every number as it is
-    name = in_order(lowering, source, torch.arange(stream.size))
-    options = {"mantissa": format.width, "block": block}
-    return lowering.add(Unrounded("blocks", (name,), node, options=options), blocks_format(stream.format, format.width))
-
-
-#: The most bits of a stream whose blocks are rounded.
-_WIDEST_IN_BLOCKS = 32
-
-
-def _size_of_blocks(format: MxInt, length: int) -> int:
-    """The numbers of a block in rows of some length."""
-    *outer, block = format.block_size
-    if format.rounding != "nearest":
-        raise NoHardware(f"{format} has no hardware; rounding to the nearest has: mxint({format.width})")
-    if any(size != 1 for size in outer):
-        raise NoHardware(
-            f"blocks of {format.block_size} have no hardware for data; use {block} along the last dimension"
-        )
-    if block < length and length % block:
-        fitting = max(size for size in find_divisors(length) if size <= block)
-        told = f"blocks of {block} do not divide rows of {length}"
-        raise NoHardware(f"{told}, which has no hardware; use block_size={fitting}")
-    return min(block, length)
-
-
-def _blocks_node(maker: Maker, operation: Operation) -> fx.Node:
-    (source,) = maker.inputs(operation)
-    return maker.call(operation, integer_blocks, source, operation.options["mantissa"], operation.options["block"])
-
-
-def _blocks_folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    """One beat a cycle, each of one block."""
-    for lanes in find_divisors(operation.options["block"]):
-        yield Fold(lanes, lanes, operation.out.size // lanes, 0)
-
-
-def _blocks_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """A result needs its whole block."""
-    block = operation.options["block"]
-    return ((torch.arange(operation.out.size) // block + 1) * block - 1,)
-
-
-def _build_blocks(builder: Builder, operation: Operation) -> Tap:
-    lanes = builder.folding.folds[operation.name].par_in
-    source = builder.read(operation, lanes)
-    to = builder.wires(f"{operation.name}_cast", lanes, operation.out.format.width)
-    parameters: Parameters = {
-        "DATA_IN_0_PRECISION_0": source.bits,
-        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
-        "BLOCK_SIZE": operation.options["block"],
-        "MANTISSA_WIDTH": operation.options["mantissa"],
-    }
-    builder.instance(f"{operation.name}_i", "mxint_cast", parameters, stream_ports(source, to), operation.name)
-    return builder.skid(operation, to)
-
-
-BLOCKS_KIND = Kind(
-    "blocks", _blocks_node, _build_blocks, order=row_major, folds=_blocks_folds, reach=_blocks_reach, mixes=1
-)
 
 
 def _norm_rule(centred: bool) -> Rule:

@@ -607,13 +607,11 @@ def _complete_roundings(graph: MaseGraph, build: Build, half: Container[str]) ->
     parts = {node: {"data_in"} for node in blocks}
     parts |= {node: _unrounded_parts(graph, node, formats) for node in graph.fx_graph.nodes if node.name in half}
     keys = {"width": example.width, "frac_width": "auto" if example is not precision else example.fraction_width}
-    entries = {
-        node.name: {
-            "config": {"name": "fixed"} | {f"{part}_{key}": keys[key] for part in sorted(names) for key in keys}
-        }
+    configs = {
+        node.name: {f"{part}_{key}": value for part in sorted(names) for key, value in keys.items()}
         for node, names in parts.items()
-        if names
     }
+    entries = {name: {"config": {"name": "fixed", **config}} for name, config in configs.items() if config}
     return {"by": "name", **entries, **({"data": build.data} if build.data else {})} if entries else None
 
 
