@@ -11,6 +11,7 @@ from mase_server.hardware.estimates import estimate
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.simulation.building import synthesise
+from tests.hardware.test_blocks import prepared
 from tests.hardware.test_lowering import config, mlp, quantised
 from tests.hardware.test_recurrent import Sequences
 from tests.hardware.test_residuals import Block
@@ -27,7 +28,17 @@ CASES = {
 def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact(tmp_path, name):
     make, shape, multipliers, data = CASES[name]
     torch.manual_seed(0)
-    design = lower_graph(quantised(make(), torch.randn(2, *shape), config(data)))
+    check_tables(lower_graph(quantised(make(), torch.randn(2, *shape), config(data))), multipliers, tmp_path)
+
+
+@pytest.mark.parametrize("width", [14, 20])
+def test_so_are_those_of_layers_in_blocks(tmp_path, width):
+    """Numbers of 20 bits are multiplied as mantissas, and shifted."""
+    graph, _ = prepared("blocks that do not divide rows", f"fixed({width},auto)")
+    check_tables(lower_graph(graph), 20, tmp_path)
+
+
+def check_tables(design, multipliers, tmp_path):
     folding = fold_design(design, multipliers=multipliers)
     made = emit_folder(design, folding, "Model", random_inputs(design, 1))
     made.write(tmp_path)
