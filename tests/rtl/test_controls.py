@@ -82,7 +82,8 @@ WRONG = {
     ),
     "fixed_table: a wrong word": lambda: word("FILE", elements.look_up_case(1, functional.gelu, NARROW, NARROW, 1)),
     "mxint_linear: another mantissa": lambda: but(
-        layers.mxint_layer(1, replace(PLAIN, data=FixedPoint(12, 8)), 8, 4, (4, 2), 6), MANTISSA_WIDTH=5
+        layers.mxint_layer(1, replace(PLAIN, data=FixedPoint(12, 8), out=FixedPoint(20, 10)), 8, 4, (4, 2), 6),
+        MANTISSA_WIDTH=5,
     ),
     "mxint_cast: another step": lambda: rows.mxint_case(1, 2, 8, 12, 5, wrong=1),
     "fixed_linear, bias_memory: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),

@@ -148,9 +148,10 @@ def mxint_layer(number, formats, ins, outs, lanes, mantissa):
     values = integers(width - 1, 30, ins // lanes_in, lanes_in, generator=random)
     values = values >> torch.randint(0, width - 1, (30, ins // lanes_in, 1), generator=random)
     values = MxInt(mantissa, (lanes_in,)).nearest(values.double()).long().reshape(30, ins)
-    weight = integers(formats.weight.width, outs, ins // lanes_in, lanes_in, generator=random)
-    steps = torch.randint(0, formats.weight.width, (outs, ins // lanes_in, 1), generator=random)
-    weight = (weight >> steps << steps // 2).reshape(outs, ins)
+    bits = max(2, formats.weight.width // 2)
+    weight = integers(bits, outs, ins // lanes_in, lanes_in, generator=random)
+    steps = torch.randint(0, formats.weight.width - bits + 1, (outs, ins // lanes_in, 1), generator=random)
+    weight = (weight << steps).reshape(outs, ins)
     bias = None if formats.bias is None else integers(formats.bias.width, outs, generator=random)
     case = linear_case(values, weight, bias, formats, lanes, linear(values, weight, bias, formats))
     mantissas, exponents, bits = align_rows(weight, lanes_in)
@@ -170,7 +171,9 @@ def mxint_layer(number, formats, ins, outs, lanes, mantissa):
 
 
 def test_layers_of_mantissas_are_the_arithmetic_of_linear():
-    Bench([mxint_layer(number, *draw) for number, draw in enumerate(drawn(mxint_layers()))]).check_all()
+    cases = [mxint_layer(number, *draw) for number, draw in enumerate(drawn(mxint_layers()))]
+    assert len({case.parameters["WEIGHT_EXPONENTS"] for case in cases}) > 3
+    Bench(cases).check_all()
 
 
 def test_layers_of_mantissas_take_three_cycles_more():

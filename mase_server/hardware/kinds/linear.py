@@ -129,11 +129,13 @@ def _mantissas_of_beat(design: Design, operation: Operation, fold: Fold) -> int:
     """The bits of the mantissas that a beat's numbers have besides one exponent; 0 if they are multiplied whole: where
     the multipliers of parts take them, that costs no shifts."""
     before, weight = design.operations[operation.inputs[0]], operation.constants["weight"]
+    if before.kind == "take" and before.options["first"] == 0:
+        before = design.operations[before.inputs[0]]
     if (
-        before.kind != "blocks"
-        or before.options["block"] % fold.par_in
-        or fold.engine
+        fold.engine
         or "streamed" in operation.options
+        or before.kind != "blocks"
+        or before.options["block"] % fold.par_in
     ):
         return 0
     return int(before.options["mantissa"]) if max(before.out.format.width, weight.format.width) > _MULTIPLIED else 0
