@@ -113,7 +113,7 @@ def test_a_stream_of_fixed_point_is_there_before_each_block():
         ("layers", 3, 14),
         ("layers", 52, 24),
         ("small blocks", None, 20),
-        ("blocks that do not divide rows", 30, 14),
+        ("blocks that do not divide rows", 20, 20),
         ("rows", 40, 20),
         ("results too", 30, 12),
     ],
