@@ -101,7 +101,7 @@ def test_only_what_is_not_rounded_yet_gets_the_precision():
     assert "DATA_OUT_0_PRECISION_0(6)" in found["text"]
 
 
-@pytest.mark.parametrize("precision", ["fixed(8", "fixed8", "nothing(3)"])
+@pytest.mark.parametrize("precision", ["fixed(8", "fixed8", "nothing(3)", "mxint(6)"])
 def test_a_precision_that_is_no_format_is_told(precision):
     with pytest.raises(ValueError, match=precision.partition("(")[0]):
         told(precision=precision)

@@ -575,7 +575,7 @@ def prepare_graph(graph: MaseGraph, build: Build) -> tuple[MaseGraph, list[str],
     calibrated.
 
     Existing roundings of the graph stay; `build.precision` is for unrounded operators.
-    ValueError for a precision that is no format.
+    ValueError for a precision that is no format of fixed point.
     """
     steps, calibrated = [], None
     for name, arguments, function, key in _STRUCTURE:
@@ -602,7 +602,8 @@ def _complete_roundings(graph: MaseGraph, build: Build, half: Container[str]) ->
     precision, formats = parse(build.precision), number_formats(graph.fx_graph, graph.module)
     example = precision.example if isinstance(precision, Open) else precision
     if not isinstance(example, FixedPoint):
-        return None
+        told = f"hardware's numbers are fixed point, such as fixed(8,auto), and the precision is {build.precision}"
+        raise ValueError(f"{told}; apply quantize(default={build.precision!r}) first, which rounds layers to it")
     blocks = [node for node in _find_blocks(graph) if not isinstance(formats.get(node.all_input_nodes[0]), FixedPoint)]
     parts = {node: {"data_in"} for node in blocks}
     parts |= {node: _unrounded_parts(graph, node, formats) for node in graph.fx_graph.nodes if node.name in half}
