@@ -1097,3 +1097,41 @@ class Net(nn.Module):
     assert errors == []
     assert found["Net"].spec.entries["cls_label"].dims == ("B", 16)
     assert runs_in_eager(found["Net"]).shape[1] == 5
+
+
+CRITERION = """
+class Criterion(nn.Module):
+    def __init__(self, width, matcher, crit):
+        super().__init__()
+        self.head = nn.Linear(width, 6)
+        self.matcher = matcher
+        self.crit = crit
+
+    def forward(self, x):
+        scores = self.head(x)
+        wanted = self.matcher(scores)
+        return self.crit(scores, wanted)
+"""
+MATCHER = """
+import torch
+from torch import nn
+
+
+class BestMatcher(nn.Module):
+    def __init__(self, bias: float):
+        super().__init__()
+        self.bias = bias
+
+    @torch.no_grad()
+    def forward(self, scores):
+        return (scores + self.bias).argmax(-1)
+"""
+
+
+def test_an_argument_that_is_called_is_a_module_of_the_workspace_or_a_usual_one(workspace):
+    found, errors = shown(workspace, CRITERION, **{"matching.py": MATCHER})
+    arguments = found["Criterion"].arguments
+    assert not errors
+    assert "BestMatcher" in repr(arguments["matcher"])
+    assert "CrossEntropyLoss" in repr(arguments["crit"])
+    assert runs_in_eager(found["Criterion"]).shape == ()

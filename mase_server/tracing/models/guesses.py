@@ -104,7 +104,7 @@ Making = Callable[[type[nn.Module]], Made | None]
 #: Pattern of an argument's name -> classes and functions that it may be.
 PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
     (r"norm", (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm1d, Made(nn.Identity, "Identity()"))),
-    (r"criterion|loss", (Made(nn.CrossEntropyLoss, "CrossEntropyLoss()"), Made(nn.MSELoss, "MSELoss()"))),
+    (r"crit($|erion)|loss", (Made(nn.CrossEntropyLoss, "CrossEntropyLoss()"), Made(nn.MSELoss, "MSELoss()"))),
     (r"act|non_?lin", (nn.ReLU, Made(nn.ReLU, "ReLU()"))),
     (r"conv", (nn.Conv2d, nn.Conv1d)),
     (r"cell|rnn", (nn.GRU, nn.LSTM)),
@@ -209,9 +209,9 @@ class _Guess:
             read = _list_attributes_read(name, source)
             made = map(self.make, _find_classes_elsewhere(read, name, self.around) if read else ())
             return next(filter(None, made), None) or next(parts_for(name, "", self.around, self.make))
-        return self._guess_plain(name, annotation)
+        return self._guess_plain(name, annotation, source)
 
-    def _guess_plain(self, name: str, annotation: Any) -> Any:
+    def _guess_plain(self, name: str, annotation: Any, source: ast.AST) -> Any:
         if annotation is nn.Module:
             return self._guess_part(annotation, name)
         usual = usual_argument(name)
@@ -224,10 +224,16 @@ class _Guess:
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
             return nn.Identity()
         if annotation is inspect.Parameter.empty:
-            return 16
+            return self._guess_called(name) if _is_called(name, source) else 16
         if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
             return part
         raise NoArgumentsError(f"no value is usual for the argument {name!r}")
+
+    def _guess_called(self, name: str) -> Any:
+        """A module for an argument that is called: a class of the workspace with such a name, else a usual one."""
+        made = map(self.make, _find_classes_elsewhere((), name, self.around))
+        usual = (part for part in parts_for(name, "", self.around, self.make) if not inspect.isclass(part))
+        return next(filter(None, made), None) or next(usual, nn.Identity())
 
     def _guess_part(self, kind: type[nn.Module], name: str) -> Any:
         if kind is nn.Module:
@@ -421,6 +427,18 @@ def _is_module_class(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, nn.Module)
 
 
+def _is_called(name: str, source: ast.AST) -> bool:
+    """Does a class keep this argument of its constructor as it is (`self.matcher = matcher`), and call it?"""
+    kept, called = set[str](), set[str]()
+    for node in ast.walk(source):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(attr=attribute)], value=ast.Name(id=given)) if given == name:
+                kept.add(attribute)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attribute)):
+                called.add(attribute)
+    return not kept.isdisjoint(called)
+
+
 def _list_attributes_read(name: str, source: ast.AST) -> list[str]:
     """The attributes that a class or function reads of a parameter that is a model, without those of every module."""
     read = dict.fromkeys(each.path[0] for each in reads_of(name, source))
@@ -428,19 +446,21 @@ def _list_attributes_read(name: str, source: ast.AST) -> list[str]:
 
 
 def _find_classes_elsewhere(attributes: Sequence[str], name: str, around: Surroundings) -> Iterator[type[nn.Module]]:
-    """Model classes of the workspace that set or define all these attributes, those of a similar name first."""
-    words = [word.encode() for word in attributes]
+    """Model classes of the workspace that set or define all these attributes, those of a similar name first; without
+    attributes, only those of a similar name."""
+    words = [word.lower().encode() for word in attributes or (name,)]
     found: list[tuple[bool, str, ast.Module, str]] = []
     for path, text in around.workspace.texts((".py",)):
-        if not all(word in text for word in words) or len(found) > MAX_CLASSES_ELSEWHERE:
+        if not all(word in text.lower() for word in words) or len(found) > MAX_CLASSES_ELSEWHERE:
             continue
         try:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             continue
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and set(attributes) <= _list_attributes_set(node):
-                found.append((name.lower() not in node.name.lower(), str(path), tree, node.name))
+        for node in (each for each in tree.body if isinstance(each, ast.ClassDef)):
+            unlike = name.lower() not in node.name.lower()
+            if {"forward", *attributes} <= _list_attributes_set(node) and (attributes or not unlike):
+                found.append((unlike, str(path), tree, node.name))
     for _, file, tree, kind in sorted(found, key=lambda each: each[0])[:MAX_CLASSES_ELSEWHERE]:
         made = import_definition(file, tree, kind, around)
         if _is_module_class(made):
@@ -450,8 +470,6 @@ def _find_classes_elsewhere(attributes: Sequence[str], name: str, around: Surrou
 def _list_attributes_set(node: ast.ClassDef) -> set[str]:
     """The attributes that a class gives its objects, and its methods."""
     methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-    if "forward" not in methods:
-        return set()
     stored = (each for each in ast.walk(node) if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store))
     return methods | {each.attr for each in stored if isinstance(each.value, ast.Name) and each.value.id == "self"}
 
