@@ -1,5 +1,7 @@
 """Files as they stand in real repositories: in packages, beside packages, and written to be built by somebody else."""
 
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -435,3 +437,14 @@ def test_a_size_that_is_returned_beside_a_tensor_is_a_tuple():
     x = torch.ones(2, 3)
     number = Python("int")
     assert describe_value((x, x.shape)) == TupleOf((tensor_type(x), TupleOf((number, number))))
+
+
+def test_advice_to_install_leaves_setuptools_in_the_place_of_distutils():
+    """A fresh process, since asking for pip once would be enough."""
+    program = """
+from mase_server.tracing.importing.packages import install_command
+assert install_command(["numpy"])["arguments"]
+import torch.utils.cpp_extension
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
 import itertools
 import re
 import shlex
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,8 @@ def install_advice(module: str, folders: Iterable[str]) -> str:
 
 def install_command(packages: Sequence[str]) -> Command:
     """The program that installs packages for the interpreter that runs here."""
-    has_pip = importlib.util.find_spec("pip") is not None
+    # Asked by `find_spec` of importlib, setuptools would take it for a run of pip, and no longer stand for distutils.
+    has_pip = PathFinder.find_spec("pip") is not None
     program = [sys.executable, "-m", "pip"] if has_pip else ["uv", "pip"]
     program += ["install"] if has_pip else ["install", "--python", sys.executable]
     where = Path(sys.prefix).name if sys.prefix != sys.base_prefix else sys.executable
