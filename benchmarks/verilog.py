@@ -6,12 +6,16 @@ folder memories, one vector, and what has to come out. Seconds are of the proces
 
 Twins: seconds of the model, of the quantised graph, and of that graph as its hardware computes, in turn in one process.
 
-Usage: python benchmarks/verilog.py [models] [twins] [--runs 5]
+Saves: seconds of wall time in an editor from a save of the MLP example, with another width, to its text, and on to the
+end of a simulation of 100 vectors.
+
+Usage: python benchmarks/verilog.py [models] [twins] [saves] [--runs 5]
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import subprocess
@@ -21,13 +25,16 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
+from editor import Editor
 from figures import FIGURES, tell
+from lsprotocol import types as lsp
 from rich.console import Console
 from rich.table import Table
+from saves import SAVES
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification
 
@@ -143,7 +150,42 @@ def twins(options: argparse.Namespace) -> Table:
     return table
 
 
-PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "twins": twins}
+async def time_saves(folder: Path, runs: int) -> tuple[list[float], list[float]]:
+    """Seconds from each save to the text, and to "equal"; the first save is not counted."""
+    [save] = [each for each in SAVES if each.file == "mlp.py"]
+    path = folder / save.file
+    path.write_text(save.text(0), encoding="utf-8")
+    texts, equals = list[float](), list[float]()
+    async with Editor(folder) as editor:
+        editor.open(path)
+        await editor.settled(path)
+        target = {"uri": path.as_uri(), "build": {"multipliers": 52}, "show": False}
+        for number in range(1, runs + 2):
+            started = perf_counter()
+            await editor.save_and_settle(path, save.text(number), save.fresh(number))
+            await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("mase.emitVerilog", [target]))
+            texts.append(perf_counter() - started)
+            asked = lsp.ExecuteCommandParams("mase.simulateVerilog", [{**target, "vectors": 100}])
+            told: Any = await editor.client.workspace_execute_command_async(asked)
+            equals.append(perf_counter() - started)
+            status = told["status"] if isinstance(told, dict) else told.status
+            if status != "equal":
+                raise RuntimeError(f"{path.name} with {save.text(number)}: {told}")
+    return texts[1:], equals[1:]
+
+
+def saves(options: argparse.Namespace) -> Table:
+    """From a save in an editor to the hardware's text and its simulation."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+        texts, equals = asyncio.run(time_saves(Path(folder).resolve(), options.runs))
+    title = f"the MLP example, seconds from a save; median and slowest of {options.runs}, load {os.getloadavg()[0]:.1f}"
+    table = Table("to", "median", "slowest", "target", title=title)
+    for what, seconds, target in (("text", texts, 0.3), ("100 vectors equal", equals, 2.0)):
+        table.add_row(what, f"{median(seconds):.2f}", f"{max(seconds):.2f}", f"{target:.1f}")
+    return table
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Table]] = {"models": models, "twins": twins, "saves": saves}
 
 
 def main() -> None:

@@ -25,9 +25,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @contextlib.contextmanager
 def limited(processes, what, number):
     """These processes with a lower limit, until the end of the block."""
-    before = {each.pid: resource.prlimit(each.pid, what) for each in processes}
-    for pid, (_, hard) in before.items():
-        resource.prlimit(pid, what, (number, hard))
+    before = {}
+    for each in processes:
+        with contextlib.suppress(ProcessLookupError):  # a child that has just ended
+            before[each.pid] = resource.prlimit(each.pid, what)
+            resource.prlimit(each.pid, what, (number, before[each.pid][1]))
     try:
         yield
     finally:
