@@ -79,10 +79,10 @@ async def measure(folder: Path, save: Save, saves: int) -> Table:
     path = folder / save.file
     path.write_text(save.text(0), encoding="utf-8")
     number = 0
-    async with Editor(folder) as editor:
-        editor.open(path)
-        await editor.settled(path)
-        for view in VIEWS:
+    for view in VIEWS:
+        async with Editor(folder) as editor:  # of its own, since views that were asked for follow saves
+            editor.open(path)
+            await editor.settled(path)
             first = await ask(editor, path, view)
             await asyncio.sleep(8)  # a process is prepared that has imported what the view needs
             ours, plain = list[float](), list[float]()
