@@ -1,4 +1,4 @@
-/// What holds at both ends of the component in every cycle.
+/// These properties hold at both ends of the component in every cycle.
 bind fixed_cast stream_checker #(.DATA_WIDTH(DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind fixed_cast stream_checker #(.DATA_WIDTH(DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0)) check_out (

@@ -1,4 +1,4 @@
-/// What holds at all ends of the component in every cycle.
+/// These properties hold at all ends of the component in every cycle.
 bind fixed_matmul stream_checker #(.DATA_WIDTH(InWidth)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind fixed_matmul stream_checker #(.DATA_WIDTH(In1Width)) check_in_1 (

@@ -1,4 +1,4 @@
-/// What holds at both ends of the component in every cycle.
+/// These properties hold at both ends of the component in every cycle.
 bind image_padding stream_checker #(.DATA_WIDTH(Beat)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind image_padding stream_checker #(.DATA_WIDTH(Beat)) check_out (

@@ -1,4 +1,4 @@
-/// What holds at both ends of the component in every cycle.
+/// These properties hold at both ends of the component in every cycle.
 bind mxint_linear stream_checker #(.DATA_WIDTH(InWidth)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind mxint_linear stream_checker #(.DATA_WIDTH(OutWidth)) check_out (

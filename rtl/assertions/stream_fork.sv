@@ -1,4 +1,4 @@
-/// What holds at both ends of the component in every cycle.
+/// These properties hold at both ends of the component in every cycle.
 bind stream_fork stream_checker #(.DATA_WIDTH(1)) check_in (
     .clk, .rst, .data(1'b0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind stream_fork stream_fork_checker #(.COUNT(COUNT)) check_out (.*);

@@ -1,4 +1,4 @@
-/// What holds at both ends of the component in every cycle.
+/// These properties hold at both ends of the component in every cycle.
 bind width_upsizer stream_checker #(.DATA_WIDTH(DATA_WIDTH)) check_in (
     .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
 bind width_upsizer stream_checker #(.DATA_WIDTH(RATIO * DATA_WIDTH)) check_out (
