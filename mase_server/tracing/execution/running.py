@@ -168,8 +168,7 @@ class Running(Showing):
         """
         for reached in run.reached:
             require_tree(reached.model)
-        whole = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
-        names = vars(run.module)
+        names, whole = vars(run.module), run.shown_parts
         wanted = [reached for reached in run.reached if self.wishes.wants(name_model(reached.model, names))]
         return [reached for reached in wanted if reached.shown or id(reached.model) not in whole]
 
@@ -527,6 +526,11 @@ class MainRun:
     made_up: tuple[str, ...] = ()
     early: bool = False
     test: ast.FunctionDef | None = None
+
+    @property
+    def shown_parts(self) -> frozenset[int]:
+        """The ids of the models that were handed to `on_call`, and of their parts."""
+        return frozenset(id(part) for each in self.reached if each.shown for part in each.model.modules())
 
     @property
     def how(self) -> str:

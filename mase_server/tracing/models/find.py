@@ -180,8 +180,7 @@ class _Finder(Running):
 
     def _show_instances(self, run: MainRun) -> Iterator[Found | Unshown]:
         """Models that the file keeps in its own variables and never calls."""
-        before = set(self.covered)
-        called = {id(part) for reached in run.reached if reached.shown for part in reached.model.modules()}
+        before, called = set(self.covered), run.shown_parts
         for instance in module_instances(vars(run.module), self.request.folder, self.nodes):
             name = self._name_instance(instance)
             # A wished constructor call makes another model than the one in the variable.
