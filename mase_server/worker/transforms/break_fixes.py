@@ -212,10 +212,10 @@ class BreakScene:
     def _rewrite_values(self, statement: ast.stmt, title: str, rule: _Rule) -> Iterator[Candidate]:
         own = [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
         edits = [self._replace(node, text) for node in own if (text := self._rewrite(node, rule)) != self._source(node)]
-        stacked = self._stack_instead(statement)
-        for more in ([], stacked) if stacked else ([],):
-            if edits:
-                yield Candidate(title, [*edits, *more])
+        if edits:
+            yield Candidate(title, edits)
+            if stacked := self._stack_instead(statement):
+                yield Candidate(title, [*edits, *stacked])
 
     def _stack_instead(self, statement: ast.stmt) -> list[Edit]:
         """Where a list of numbers becomes a tensor, a list of tensors is stacked."""

@@ -438,7 +438,8 @@ def _other_sizes(subject: Subject) -> list[dict[str, int]]:
     first, *others = ({name: point[name] for name in probed.symbols} for point in probed.points)
     light = [other for other, run in zip(others, probed.runs[1:], strict=True) if _count_bytes(run) <= _LARGEST_RUN]
     # The sizes that were traced may be large, since that costs no memory; then the first symbol varies alone.
-    others = light or [first | {name: other[name]} for other in others for name in [*first][:1]]
+    name = next(iter(first))
+    others = light or [first | {name: other[name]} for other in others]
     return [other for place, other in enumerate(others) if other not in (first, *others[:place])][:_SIZES]
 
 
