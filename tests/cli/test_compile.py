@@ -181,7 +181,7 @@ def seeded(tmp_path_factory):
 
 @functools.cache
 def warm():
-    """What all requests share: a process that has imported what views need, as a daemon has it after the first."""
+    """The process that all requests share: it has imported what views need, as a daemon has after the first."""
     return Warm({module for view in compiled_views.VIEWS for module in MODULES[view]})
 
 
