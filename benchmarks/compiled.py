@@ -56,9 +56,7 @@ runpy.run_path(file, run_name="__main__")
 async def ask(editor: Editor, path: Path, view: str) -> float:
     """Seconds from the command to the text."""
     started = perf_counter()
-    arguments = [{"uri": path.as_uri(), "view": view, "show": False}]
-    told = await editor.client.workspace_execute_command_async(lsp.ExecuteCommandParams("mase.showCompiled", arguments))
-    uri = told["uri"] if isinstance(told, dict) else told.uri
+    uri = (await editor.execute(path, "mase.showCompiled", view=view, show=False))["uri"]
     text = (await editor.client.workspace_text_document_content_async(lsp.TextDocumentContentParams(uri))).text
     if "There is no such view" in text:
         raise RuntimeError(text)

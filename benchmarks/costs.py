@@ -37,7 +37,6 @@ os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
 
 import torch
 from editor import Editor
-from lsprotocol import types as lsp
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
@@ -332,12 +331,10 @@ async def time_saves(count: int) -> dict[str, list[float]]:
         async with Editor(path.parent) as editor:
             editor.open(path)
             await editor.settled(path)
-            uri, number = path.as_uri(), 0
+            number = 0
             for mode, train in (("hints, no costs shown", None), ("inference", ""), ("training, AdamW", "adamw")):
                 if train is not None:
-                    given = {"uri": uri, "device": "L4", "train": train}
-                    command = lsp.ExecuteCommandParams("mase.pickDevice", [given])
-                    await editor.client.workspace_execute_command_async(command)
+                    await editor.execute(path, "mase.pickDevice", device="L4", train=train)
                 seconds = []
                 for _ in range(count + 1):
                     number += 1

@@ -183,6 +183,11 @@ class Editor:
         """The code lenses of a file."""
         return await self.client.text_document_code_lens_async(lsp.CodeLensParams(self._document(path))) or []
 
+    async def execute(self, path: Path, name: str, **given: Any) -> Any:
+        """The answer of a command on a file."""
+        params = lsp.ExecuteCommandParams(name, [{"uri": path.as_uri(), **given}])
+        return await self.client.workspace_execute_command_async(params)
+
     def _document(self, path: Path) -> lsp.TextDocumentIdentifier:
         return lsp.TextDocumentIdentifier(path.as_uri())
 

@@ -18,7 +18,6 @@ from time import perf_counter
 
 from editor import Editor, label
 from figures import FIGURES, tell
-from lsprotocol import types as lsp
 from rich.console import Console
 from rich.table import Table
 from saves import EXAMPLES
@@ -49,16 +48,16 @@ async def one_round(editor: Editor, path: Path, step: Step, turn: int) -> dict[s
     times: dict[str, float] = {}
     given = {"pass": step.name, "arguments": dict(step.arguments)}
     started = perf_counter()
-    applying = asyncio.create_task(execute(editor, path, "mase.applyPass", **given))
+    applying = asyncio.create_task(editor.execute(path, "mase.applyPass", **given))
     times["formats"] = await shown(editor, path, is_format, started)
     await applying
     times["errors"] = perf_counter() - started
     for name, command, fresh in (("undo", "mase.undoPass", is_float), ("redo", "mase.redoPass", is_format)):
         started = perf_counter()
-        await execute(editor, path, command)
+        await editor.execute(path, command)
         times[name] = await shown(editor, path, fresh, started)
     times["save"] = await saved(editor, path, turn)
-    await execute(editor, path, "mase.resetPasses")
+    await editor.execute(path, "mase.resetPasses")
     return times
 
 
@@ -92,12 +91,6 @@ async def passes_known(editor: Editor, path: Path) -> None:
     """Wait for the list of passes, which comes shortly after the first trace and sends no event."""
     while not await editor.client.protocol.send_request_async("mase/passes", {"path": str(path)}):
         await asyncio.sleep(0.1)
-
-
-async def execute(editor: Editor, path: Path, command: str, **given: object) -> None:
-    """Have the server execute a command on the file's first model."""
-    params = lsp.ExecuteCommandParams(command, [{"uri": path.as_uri(), **given}])
-    await editor.client.workspace_execute_command_async(params)
 
 
 async def measure(file: str, step: Step, rounds: int) -> dict[str, list[float]]:
