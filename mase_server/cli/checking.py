@@ -29,7 +29,7 @@ import typer
 from mase_server import notebooks
 from mase_server.cli.reports import Report, move_problem_to_file
 from mase_server.cli.terminal import from_here, say
-from mase_server.daemon.discovery import discover_model
+from mase_server.daemon.discovery import NAMES_LIBRARY, discover_model, follow_calls
 from mase_server.daemon.environment import project_of
 from mase_server.daemon.project import ProjectError, read_project
 from mase_server.lsp.text import Text, decode_python_source
@@ -174,7 +174,7 @@ def _find_files(paths: Iterable[Path], cache: bool) -> Files:
     from mase_server.cli.kept import KnownTexts
 
     texts = KnownTexts()
-    found = find_files(paths, texts.has_model)
+    found = find_files(paths, texts.look_at)
     texts.keep()
     return found
 
@@ -381,8 +381,6 @@ def _checking_progress(total: int) -> Iterator[Callable[[str], None]]:
 _NEVER = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages", "build", "dist"})
 #: Disables the programs that a repository's own configuration could make git start, such as a file monitor.
 _NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-#: A file that Python cannot parse is reported only if it looks like a file with models.
-_MODELS = re.compile(rb"^\s*(import|from)\s+(torch|transformers|lightning|pytorch_lightning|timm)\b", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -394,11 +392,12 @@ class Files:
 
 
 def find_files(
-    paths: Iterable[Path], has_model: Callable[[bytes, Callable[[], bool]], bool] = lambda source, look: look()
+    paths: Iterable[Path],
+    look_at: Callable[[bytes, Callable[[], bool | list[str]]], bool | list[str]] = lambda source, look: look(),
 ) -> Files:
     """The files among these files and folders, without duplicates, in order. Only their syntax trees are read.
 
-    has_model: has a text a model? It may call its second argument, which parses the text.
+    look_at: what a text tells of its models. It may call its second argument, which parses the text.
     """
     sorted_out, seen = Files(), set[str]()
     for path in paths:
@@ -407,16 +406,23 @@ def find_files(
                 seen.add(key)
                 try:
                     source = notebooks.read_traced_bytes(str(file))
-                    found = has_model(source, partial(_has_model, file, source))
+                    told = look_at(source, partial(_look_at_text, file, source))
+                    found = told if isinstance(told, bool) else follow_calls(key, told)
                 except OSError:
                     found = True  # the trace reports it
                 (sorted_out.models if found else sorted_out.others).append(file)
     return sorted_out
 
 
-def _has_model(file: Path, source: bytes) -> bool:
+def _look_at_text(file: Path, source: bytes) -> bool | list[str]:
+    """Has a text a model? If not, the names that it imports and calls, which other files of the workspace may make.
+
+    A text that Python cannot parse has one if it looks like a file with models.
+    """
     told = discover_model(str(file), source)
-    return told.has_model or (told.problem is not None and _MODELS.search(source) is not None)
+    if told.has_model or (told.problem is not None and NAMES_LIBRARY.search(source) is not None):
+        return True
+    return list(told.calls)
 
 
 def _python_files(folder: Path) -> Iterator[Path]:

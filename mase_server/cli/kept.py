@@ -117,18 +117,21 @@ class KeptReports:
 
 
 class KnownTexts:
-    """Which texts have a model, by their sha256: parsing all files of a repository takes longer than reading them."""
+    """What texts tell of their models, by sha256: parsing all files of a repository takes longer than reading them.
+
+    True: a text has a model. Else the names that it imports and calls, which other files may make.
+    """
 
     def __init__(self) -> None:
         self._place = cache_dir() / "check" / "texts.json"
-        self._known: dict[str, bool] = {}
-        self._new: dict[str, bool] = {}
+        self._known: dict[str, bool | list[str]] = {}
+        self._new: dict[str, bool | list[str]] = {}
         with contextlib.suppress(OSError, ValueError, KeyError, AttributeError):
             kept = json.loads(read_own(self._place))
             self._known = dict(kept["texts"]) if kept["program"] == _describe_program() else {}
 
-    def has_model(self, source: bytes, look: Callable[[], bool]) -> bool:
-        """Does a text have a model? look: parses it."""
+    def look_at(self, source: bytes, look: Callable[[], bool | list[str]]) -> bool | list[str]:
+        """The answer for a text. look: parses it."""
         sha256 = hashlib.sha256(source).hexdigest()
         if sha256 not in self._known:
             self._known[sha256] = self._new[sha256] = look()

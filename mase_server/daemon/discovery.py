@@ -1,7 +1,8 @@
-"""Decide from the syntax tree alone whether a file defines or builds an nn.Module. No code of the file runs.
+"""Decide from syntax trees alone whether a file defines or builds an nn.Module. No code of the file runs.
 
-The same look tells which code would run if the file were imported, so that a text that somebody is typing runs no
-statement that was not saved, see `tell_module_code`.
+A script may import its model's class, or the function that builds it, from another file of the workspace: the names
+that it calls are followed there. The same look tells which code would run if the file were imported, so that a text
+that somebody is typing runs no statement that was not saved, see `tell_module_code`.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import io
 import json
 import os
 import re
+import sys
 import tokenize
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from mase_server import notebooks
+from mase_server.daemon.environment import project_of
+from mase_server.daemon.tracked import read_source
 from mase_server.programs import own_code
 from mase_server.protocol.snapshot import Problem
 
@@ -70,7 +75,13 @@ _BUILDERS = frozenset({"Sequential", "ModuleList", "ModuleDict", "create_model"}
 _HUGGING_FACE = re.compile(r"^(AutoModel\w*|[A-Z]\w*(Model|For[A-Z]\w*|LMHeadModel))$")
 _AGAIN = "The file is traced again as soon as it can be read."
 _NO_NOTEBOOK = f"This is not a notebook of format 4: it has no readable cells. {_AGAIN}"
+#: A statement that imports a library of models.
+NAMES_LIBRARY = re.compile(
+    rb"^\s*(import|from)\s+(torch|transformers|lightning|pytorch_lightning|timm)\b", re.MULTILINE
+)
 _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
+_OF_NO_WORKSPACE = frozenset({*_LIBRARIES, *sys.stdlib_module_names})
+_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +89,14 @@ class Discovery:
     """The result of looking at the syntax tree: is there a model? `problem`: why it is not valid Python, or None.
 
     broken: the number of cells of a notebook that are not valid Python.  module_code: a hash of `tell_module_code`.
+    calls: if there is no model, the dotted names that the file imports and calls when it runs, see `follow_calls`.
     """
 
     has_model: bool
     problem: Problem | None = None
     broken: int = 0
     module_code: str = ""
+    calls: tuple[str, ...] = ()
 
 
 class Discoverer:
@@ -100,7 +113,9 @@ class Discoverer:
         self._known.move_to_end(key)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
-        return self._known[key]
+        found = self._known[key]
+        builds_imported = bool(found.calls) and await asyncio.to_thread(follow_calls, path, found.calls)
+        return replace(found, has_model=True) if builds_imported else found
 
 
 async def _discover_without_blocking(path: str, source: bytes) -> Discovery:
@@ -110,7 +125,8 @@ async def _discover_without_blocking(path: str, source: bytes) -> Discovery:
         with contextlib.suppress(ElsewhereError):
             asked = os.fsencode(path) + b"\0" + source
             told = json.loads(await run_elsewhere(__name__, "discovered", asked))
-            return Discovery(**told | {"problem": Problem(**told["problem"]) if told["problem"] else None})
+            problem = Problem(**told["problem"]) if told["problem"] else None
+            return Discovery(**told | {"problem": problem, "calls": tuple(told["calls"])})
     return await asyncio.to_thread(discover_model, path, source)
 
 
@@ -121,7 +137,10 @@ def discovered(asked: bytes) -> bytes:
 
 
 def discover_model(path: str, source: bytes) -> Discovery:
-    """Parse `source`. A syntax error is a Problem at its place, except in a notebook, whose other cells still run."""
+    """Parse `source`. A syntax error is a Problem at its place, except in a notebook, whose other cells still run.
+
+    No other file is read: `follow_calls` looks for models that `source` imports.
+    """
     broken = 0
     if notebooks.is_notebook(path):
         if not notebooks.is_script(source):
@@ -141,8 +160,10 @@ def discover_model(path: str, source: bytes) -> Discovery:
         return Discovery(
             False, _find_text_problem(path, source) or Problem(path, 1, 0, 2, 0, "error", "syntax-error", text)
         )
-    has_model = _has_mase_comment(source) or _File(tree).has_model()
-    return Discovery(has_model, None, broken, hashlib.sha256(tell_module_code(tree).encode()).hexdigest())
+    file, module_code = _File(tree), hashlib.sha256(tell_module_code(tree).encode()).hexdigest()
+    if _has_mase_comment(source) or file.has_model():
+        return Discovery(True, None, broken, module_code)
+    return Discovery(False, None, broken, module_code, tuple(file.find_origins(_iterate_running_calls(tree)) or ()))
 
 
 def _find_text_problem(path: str, source: bytes) -> Problem | None:
@@ -200,7 +221,8 @@ class _File:
     def __init__(self, tree: ast.Module) -> None:
         self._nodes = list(ast.walk(tree))
         self._origins = dict(self._iterate_imports())
-        self._own = {*dir(builtins), *(each.name for each in self._nodes if isinstance(each, ast.ClassDef))}
+        self._defined = {each.name: each for each in self._nodes if isinstance(each, _Definition)}
+        self._own = {*dir(builtins), *self._defined}
 
     def has_model(self) -> bool:
         """Does any class or call in it create a module?"""
@@ -211,6 +233,37 @@ class _File:
             for node in self._nodes
             if isinstance(node, ast.ClassDef | ast.Call)
         )
+
+    def find_origins(self, expressions: Iterable[ast.expr]) -> list[str] | None:
+        """The dotted names outside this file that decide whether one of some classes or functions makes a module.
+
+        None: one of them does so here. Classes are followed to their bases, functions to what they call.
+        """
+        waiting, found, seen = list(expressions), dict[str, None](), set[str]()
+        while waiting:
+            expression = waiting.pop(0)
+            origin = self._resolve_origin(expression)
+            if origin:
+                if origin.partition(".")[0] not in _OF_NO_WORKSPACE:
+                    found[origin] = None
+                continue
+            while isinstance(expression, ast.Attribute):
+                expression = expression.value
+            name = expression.id if isinstance(expression, ast.Name) else ""
+            node = self._defined.get(name)
+            if node is None or name in seen:
+                continue
+            seen.add(name)
+            if isinstance(node, ast.ClassDef):
+                if self._is_module_definition(node):
+                    return None
+                waiting += node.bases
+            else:
+                calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+                if any(map(self._is_module_call, calls)):
+                    return None
+                waiting += [call.func for call in calls]
+        return list(found)
 
     def _iterate_imports(self) -> Iterator[tuple[str, str]]:
         for node in self._nodes:
@@ -261,6 +314,91 @@ def _is_module_class(origin: str) -> bool:
     if names[-1] in _MODULE_BASES:
         return True
     return names[0] in _LIBRARIES and (origin.startswith("torch.nn.") or _HUGGING_FACE.match(names[-1]) is not None)
+
+
+# Following the names that a script imports and calls to the files of the workspace that define them.
+
+#: The most names that are looked up for one text.
+_MOST_NAMES = 200
+
+
+def follow_calls(path: str, calls: Iterable[str]) -> bool:
+    """Does one of the dotted names that a file imports and calls make a module, as other files of the workspace say?
+
+    A file that is no valid Python at the moment may define what is asked of it, and the trace tells its error.
+    """
+    waiting, seen = [(Path(path), origin) for origin in calls], set[tuple[Path, str]]()
+    while waiting and len(seen) < _MOST_NAMES:
+        importing, origin = waiting.pop(0)
+        for file, name in _locate_name(importing, origin):
+            if (file, name) in seen:
+                continue
+            seen.add((file, name))
+            with contextlib.suppress(OSError):
+                status = file.stat()
+                further = _look_up_name(str(file), name, (status.st_mtime_ns, status.st_size, status.st_ino))
+                if further is None:
+                    return True
+                waiting += [(file, each) for each in further]
+    return False
+
+
+@lru_cache(maxsize=1024)
+def _look_up_name(path: str, name: str, signature: tuple[int, ...]) -> list[str] | None:
+    """The names outside a file that decide whether `name` in it makes a module; None: it does.
+
+    signature: what changes when the file does.
+    """
+    source = read_source(path)
+    if source is None or source.unreadable:
+        return []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source.data, path)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None if NAMES_LIBRARY.search(source.data) else []
+    return _File(tree).find_origins([ast.Name(name)])
+
+
+def _locate_name(path: Path, origin: str) -> Iterator[tuple[Path, str]]:
+    """The files that may define the dotted name `origin` of the file `path`, each with the name that it has there."""
+    dotted = origin.lstrip(".")
+    level, parts = len(origin) - len(dotted), dotted.split(".")
+    for root in _list_roots(path) if level == 0 else path.parents[level - 1 : level]:
+        here = root
+        for number, part in enumerate(parts):
+            inside, module = here / part, here / f"{part}.py"
+            if module.is_file() and not (inside / "__init__.py").is_file():
+                yield (module, parts[number + 1]) if parts[number + 1 :] else (here / "__init__.py", part)
+                break
+            if not inside.is_dir():
+                if number > 0 or level:
+                    yield here / "__init__.py", part
+                break
+            here = inside
+
+
+def _list_roots(path: Path) -> list[Path]:
+    """The folders in which a file's imports look for modules of the workspace."""
+    package = path.parent
+    while (package / "__init__.py").is_file() and package != package.parent:
+        package = package.parent
+    project = Path(project_of(str(path)))
+    return list(dict.fromkeys([path.parent, package, project, project / "src"]))
+
+
+def _iterate_running_calls(tree: ast.Module) -> Iterator[ast.expr]:
+    """The callees of the calls that run when the file is run as a program."""
+    nodes = list(ast.walk(tree))
+    if not any(isinstance(each, ast.Name) and each.id == "__name__" for each in nodes):
+        nodes, waiting = [], list[ast.AST](tree.body)
+        while waiting:
+            node = waiting.pop()
+            if not isinstance(node, _Definition):
+                nodes.append(node)
+                waiting += ast.iter_child_nodes(node)
+    yield from (node.func for node in nodes if isinstance(node, ast.Call))
 
 
 # The code of a file that runs when it is imported, or started: what no text runs while it is being typed.

@@ -228,3 +228,50 @@ def test_code_inside_blocks_of_a_module_is_told_apart_too():
         ("6", "0"),
     ):
         assert module_code(BLOCKS) != module_code(BLOCKS.replace(old, new)), old
+
+
+WORKSPACE = {
+    "net.py": "from torch import nn\nclass Net(nn.Module):\n    pass\nclass Options:\n    pass\n",
+    "parts/__init__.py": "from .blocks import Block as Piece\nfrom .rings import *\n",
+    "parts/blocks.py": "from net import Net\nclass Block(Net): ...\n",
+    "parts/rings.py": "from . import make\n\ndef make():\n    return make()\n",
+    "parts/factory.py": "from .blocks import Block\ndef build(n):\n return _build()\ndef _build():\n return Block()\n",
+    "broken.py": "import torch\nclass Net(nn.Module:\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "builds"),
+    [
+        ("from net import Net\nnet = Net()\n", True),
+        ("import net\nmodel = net.Net.from_pretrained('.')\n", True),
+        ("from parts import Piece\nPiece()\n", True),
+        ("from parts import factory\nmodel = factory.build('block')\n", True),
+        (
+            "from parts.factory import build\ndef main():\n build('block')\nif __name__ == '__main__':\n    main()\n",
+            True,
+        ),
+        ("from net import Net\nclass Mine(Net):\n    pass\nMine()\n", True),
+        ("from broken import Net\nNet()\n", True),
+        ("from net import Net\ndef test_net():\n    assert Net()\n", False),
+        ("from net import Options\nOptions()\n", False),
+        ("from parts import make\nmake()\n", False),
+        ("from net import Net\n", False),
+        ("import numpy as np\nnp.zeros(3)\n", False),
+        ("from ...far import Net\nNet()\n", False),
+    ],
+)
+async def test_a_model_that_a_script_imports_and_builds_is_found(tmp_path, script, builds):
+    for name, text in WORKSPACE.items():
+        tmp_path.joinpath(name).parent.mkdir(exist_ok=True)
+        tmp_path.joinpath(name).write_text(text)
+    script_file = str(tmp_path / "use.py")
+    assert (await Discoverer().discover(script_file, script.encode(), "1")).has_model == builds
+
+
+async def test_an_imported_class_that_becomes_a_model_is_found_without_a_change_of_the_script(tmp_path):
+    tmp_path.joinpath("net.py").write_text("class Net:\n    pass\n")
+    discoverer, script = Discoverer(), b"from net import Net\nNet()\n"
+    assert not (await discoverer.discover(str(tmp_path / "use.py"), script, "1")).has_model
+    tmp_path.joinpath("net.py").write_text(WORKSPACE["net.py"])
+    assert (await discoverer.discover(str(tmp_path / "use.py"), script, "1")).has_model

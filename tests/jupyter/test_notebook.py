@@ -40,6 +40,7 @@ CELLS = {
     "compiled": "talks = Prints()\n%mase compiled talks(torch.ones(2, 3))",
     "aten": "%mase compiled:aten talks(torch.ones(2, 3))",
     "no view": "%mase compiled:no talks(torch.ones(2, 3))",
+    "compiled elsewhere": "from rest import Rest\n%mase compiled Rest()(torch.ones(2, 3))",
     "odd": "odd = type('<b>Odd</b>', (nn.Module,), {'forward': lambda self, x: self.get_submodule('<i>')(x)})()\n"
     "odd.add_module('<i>', nn.Linear(2, 2))\n%mase odd(torch.ones(1, 2))",
     "script": "%%mase\n'<script>alert(1)</script>'\ny = nn.Linear(2, 2)(torch.ones(1, 2)) # a < b & c",
@@ -81,6 +82,7 @@ def text_of(html):
 def shown(executed):
     """What each of `CELLS` shows, by its name."""
     (executed.folder / "sizes.py").write_text("WIDTH = 24\n")
+    (executed.folder / "rest.py").write_text("from torch import nn\nclass Rest(nn.ReLU): ...\n")
     return dict(zip(CELLS, executed(*CELLS.values()), strict=True))
 
 
@@ -186,6 +188,8 @@ def test_a_call_is_compiled_with_its_breaks_and_as_a_view(shown):
     assert "print" in told[1]
     *_, text = [output["data"]["text/plain"] for output in shown["aten"]["outputs"]]
     assert re.findall(r"torch\.ops\.aten\.(\w+)\.Tensor", text) == ["add", "mul"]
+    [told] = [output["data"]["text/plain"] for output in shown["compiled elsewhere"]["outputs"]]
+    assert told == "Rest: 1 graph, 0 breaks"
 
 
 def test_ipython_in_a_terminal_shows_tables_and_trees(tmp_path):
