@@ -301,8 +301,7 @@ class Compilations:
 
 def describe_line(ls: Server, uri: str, line: int) -> str:
     """The hover of a line, from 0, of a document: its kernel or its tensors, with their bytes, and its source."""
-    sheet = ls.compiled.sheet(uri)
-    made = None if sheet is None else ls.compiled.made(sheet)
+    made = _find_made(ls, uri)
     text = [] if made is None else made.told["text"].split("\n")
     if made is None or not 0 <= line < len(text):
         return ""
@@ -435,6 +434,40 @@ async def find_counterparts(ls: Server, params: Any) -> list[Counterpart]:
     if others and not own:
         own = [Counterpart(uri=uri, ranges=[_whole_line(line)], names=[])]
     return [*(each for each in found if each["uri"] != uri), *others, *own]
+
+
+async def highlight_lines(ls: Server, params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight] | None:
+    """textDocument/documentHighlight in documents beside the code: all lines that belong to the same Python."""
+    uri = params.text_document.uri
+    made = _find_made(ls, uri)
+    if made is None:
+        return await verilog.highlight_hardware(ls, params)
+    return [lsp.DocumentHighlight(each) for each in _describe_own_line(made, uri, params.position.line)["ranges"]]
+
+
+async def find_definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Location] | None:
+    """textDocument/definition in documents beside the code: the Python of a line; a component at its name."""
+    made = _find_made(ls, params.text_document.uri)
+    if made is None:
+        return await verilog.definition_in_hardware(ls, params)
+    sides = _list_python_sides(ls, made, params.position.line)
+    return [lsp.Location(side["uri"], each) for side in sides for each in side["ranges"]] or None
+
+
+async def find_implementation(ls: Server, params: lsp.ImplementationParams) -> list[lsp.Location] | None:
+    """textDocument/implementation in Python: the lines of a place in hardware and in compiled documents."""
+    path, line = ls.path_of(params.text_document.uri), params.position.line
+    found = await verilog.implementation_in_hardware(ls, params) or []
+    for sheet, made in ls.compiled.all_made():
+        if ranges := _list_document_lines(ls, made, path, line):
+            uri = await ls.contents.place(ls.compiled.uri(sheet))
+            found += [lsp.Location(uri, each) for each in ranges]
+    return found or None
+
+
+def _find_made(ls: Server, uri: str) -> Made | None:
+    sheet = ls.compiled.sheet(uri)
+    return None if sheet is None else ls.compiled.made(sheet)
 
 
 def _list_python_sides(ls: Server, made: Made, line: int) -> Iterator[Counterpart]:

@@ -60,7 +60,6 @@ def definition_of_site(ls: Server, page: Page | None, site: SiteView) -> lsp.Loc
 
     None if neither is in a file of the workspace, if its lines were edited since, and in notebooks, because no link can
     address a cell.
-    link can name.
     """
     module = _module_behind_site(ls, site)
     if module is None or is_notebook(module.snapshot.path):

@@ -111,8 +111,26 @@ until_("a lens", function()
 end)
 told.lenses = lenses()
 
--- What a compiler makes of the model is a file beside the code, which follows saves.
+-- What a compiler makes of the model is a file beside the code, whose lines know their Python, and which follows saves.
 local model = vim.api.nvim_get_current_buf()
+if vim.fn.has("nvim-0.8") == 1 then
+  vim.cmd("Mase showCompiled view=dynamo")
+  until_("the window of the document", function()
+    for _, window in ipairs(vim.api.nvim_list_wins()) do
+      local name = vim.api.nvim_buf_get_name(vim.api.nvim_win_get_buf(window))
+      if name:find("dynamo.py", 1, true) then
+        vim.api.nvim_set_current_win(window)
+        return true
+      end
+    end
+  end)
+  find("self.head(hidden)")
+  vim.fn.cursor(vim.fn.line(".") + 1, 9)
+  local place = ask("textDocument/definition", position())[1]
+  told.definition = { vim.fn.fnamemodify(vim.uri_to_fname(place.uri), ":t"), place.range.start.line + 1 }
+  told.servers = #vim.lsp.get_clients()
+  vim.cmd("only")
+end
 local shown = ask("workspace/executeCommand", {
   command = "mase.showCompiled",
   arguments = { { uri = vim.uri_from_bufnr(model), view = "dynamo" } },

@@ -60,13 +60,15 @@ async def in_neovim(folder, *, newest, headings, record):
 
 
 async def test_neovim_without_inlay_hints_shows_all_else(tmp_path):
-    await in_neovim(tmp_path, newest=False, headings=("0.7 to 0.10", "A statusline"), record="neovim_0_7.json")
+    await in_neovim(
+        tmp_path, newest=False, headings=("0.7 to 0.10", "A statusline", "Commands"), record="neovim_0_7.json"
+    )
 
 
 async def test_neovim_with_inlay_hints(tmp_path):
-    told = await in_neovim(
-        tmp_path, newest=True, headings=("0.11 and newer", "A statusline", "Events"), record="neovim_0_11.json"
-    )
+    headings = ("0.11 and newer", "A statusline", "Events", "Commands")
+    told = await in_neovim(tmp_path, newest=True, headings=headings, record="neovim_0_11.json")
+    assert (told["definition"], told["servers"]) == (["net.py", 13], 1)
     assert told["encoding"] == "utf-32"
     assert {event["topic"] for event in told["events"]} == {"graph", "problems"}
     assert {Path(event["path"]).name for event in told["events"]} == {"net.py"}

@@ -87,6 +87,15 @@ async def test_each_side_lights_the_other(session):
         back = await counterparts(editor, uri, there[-1])
         assert back[path.as_uri()] == [LAST]
         assert there[-1] in back[uri]
+        # Editors without the extension ask for definitions, implementations and highlights.
+        client, document, at = editor.client, lsp.TextDocumentIdentifier(uri), lsp.Position(there[-1], 8)
+        places = await client.text_document_definition_async(lsp.DefinitionParams(document, at))
+        assert [(each.uri, each.range.start.line) for each in places] == [(path.as_uri(), LAST)]
+        lit = await client.text_document_document_highlight_async(lsp.DocumentHighlightParams(document, at))
+        assert [each.range.start.line for each in lit] == back[uri]
+        source, at = lsp.TextDocumentIdentifier(path.as_uri()), lsp.Position(LAST, 8)
+        places = await client.text_document_implementation_async(lsp.ImplementationParams(source, at))
+        assert [each.range.start.line for each in places if each.uri == uri] == there
 
 
 async def test_a_document_follows_saves_and_says_when_it_is_stale(session):
