@@ -23,7 +23,6 @@ from mase_server.lsp import (
     notebooks,
     pass_actions,
     run_costs,
-    verilog,
     verilog_commands,
     workspace,
 )
