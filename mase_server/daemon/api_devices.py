@@ -57,7 +57,7 @@ def _describe_device(device: Device) -> answers.DeviceFacts:
 
 
 async def device_costs(api: Api, params: Params) -> answers.DeviceCosts:
-    """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the time.
+    """The needs of a model's run on a device: memory with the lines that hold it, and an estimate of the time.
 
     device: a name that `mase/devices` lists, "CPU" unless given.  train: an optimizer (sgd, momentum, adam, adamw,
     adafactor, adam8bit), or "auto" for the file's own: a step of training after the first; without it, inference.

@@ -319,13 +319,14 @@ def _is_module_class(origin: str) -> bool:
 # Following the names that a script imports and calls to the files of the workspace that define them.
 
 #: The most names that are looked up for one text.
-_MOST_NAMES = 200
+_MOST_NAMES = 60
 
 
 def follow_calls(path: str, calls: Iterable[str]) -> bool:
     """Does one of the dotted names that a file imports and calls make a module, as other files of the workspace say?
 
-    A file that is no valid Python at the moment may define what is asked of it, and the trace tells its error.
+    A file that is no valid Python at the moment may define what is asked of it, and the trace tells its error. So may
+    a big one, which is not parsed here: its trace finds out.
     """
     waiting, seen = [(Path(path), origin) for origin in calls], set[tuple[Path, str]]()
     while waiting and len(seen) < _MOST_NAMES:
@@ -336,29 +337,37 @@ def follow_calls(path: str, calls: Iterable[str]) -> bool:
             seen.add((file, name))
             with contextlib.suppress(OSError):
                 status = file.stat()
-                further = _look_up_name(str(file), name, (status.st_mtime_ns, status.st_size, status.st_ino))
+                further = _look_up_name(str(file), (status.st_mtime_ns, status.st_size, status.st_ino), name)
                 if further is None:
                     return True
                 waiting += [(file, each) for each in further]
+    _parse_file.cache_clear()
     return False
 
 
 @lru_cache(maxsize=1024)
-def _look_up_name(path: str, name: str, signature: tuple[int, ...]) -> list[str] | None:
-    """The names outside a file that decide whether `name` in it makes a module; None: it does.
+def _look_up_name(path: str, signature: tuple[int, ...], name: str) -> list[str] | None:
+    """The names outside a file that decide whether `name` in it makes a module; None: it does, or may.
 
     signature: what changes when the file does.
     """
+    file = _parse_file(path, signature)
+    if isinstance(file, bytes):
+        return None if re.search(rf"^(class|def) {name}\b".encode(), file, re.MULTILINE) else []
+    return file.find_origins([ast.Name(name)])
+
+
+@lru_cache(maxsize=16)
+def _parse_file(path: str, signature: tuple[int, ...]) -> _File | bytes:
+    """A file's syntax tree; the text of one that is too big or no valid Python, if it imports a library of models."""
     source = read_source(path)
     if source is None or source.unreadable:
-        return []
-    try:
-        with warnings.catch_warnings():
+        return b""
+    if len(source.data) < WORTH:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source.data, path)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None if NAMES_LIBRARY.search(source.data) else []
-    return _File(tree).find_origins([ast.Name(name)])
+            return _File(ast.parse(source.data, path))
+    return source.data if NAMES_LIBRARY.search(source.data) else b""
 
 
 def _locate_name(path: Path, origin: str) -> Iterator[tuple[Path, str]]:
@@ -391,7 +400,7 @@ def _list_roots(path: Path) -> list[Path]:
 def _iterate_running_calls(tree: ast.Module) -> Iterator[ast.expr]:
     """The callees of the calls that run when the file is run as a program."""
     nodes = list(ast.walk(tree))
-    if not any(isinstance(each, ast.Name) and each.id == "__name__" for each in nodes):
+    if not any(isinstance(each, ast.If) and "Name(id='__name__'" in ast.dump(each.test) for each in nodes):
         nodes, waiting = [], list[ast.AST](tree.body)
         while waiting:
             node = waiting.pop()
