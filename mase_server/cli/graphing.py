@@ -141,7 +141,7 @@ def draw(
 
 
 class View(StrEnum):
-    """What `compile` shows."""
+    """The views that `compile` shows."""
 
     BREAKS = "breaks"
     DYNAMO = "dynamo"

@@ -117,7 +117,7 @@ class KeptReports:
 
 
 class KnownTexts:
-    """What texts tell of their models, by sha256: parsing all files of a repository takes longer than reading them.
+    """The models of texts, by sha256, since parsing all files of a repository takes longer than reading them.
 
     True: a text has a model. Else the names that it imports and calls, which other files may make.
     """

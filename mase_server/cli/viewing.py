@@ -87,7 +87,7 @@ class ModelSheet(TypedDict):
 
 
 class Sheet(TypedDict):
-    """What the page shows of a file. state, message, stale: of its last trace.
+    """The part of a file that the page shows. state, message, stale: of its last trace.
 
     unshown: the models that are not shown, and why.
     edited: the positions are those of another text, so that there are no hints.  gone: the file no longer exists.

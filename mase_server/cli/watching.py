@@ -44,7 +44,7 @@ def watch_files(asked: Asked) -> int:
 
 @dataclass(slots=True)
 class Watch(Generic[T]):
-    """What is asked about each file, and shown again only when the state changes.
+    """Asks the same of each file, and shows the answers again only when the state changes.
 
     show: is given the answers about the files that exist, and the files that are gone.
     """

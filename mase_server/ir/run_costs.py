@@ -1,4 +1,4 @@
-"""What a run of a model costs: every ATen operator with its line, FLOPs and bytes, and the memory held meanwhile.
+"""The costs of a model's run: every ATen operator with its line, FLOPs and bytes, and the memory held meanwhile.
 
 The model runs in a fork of the trace child under PyTorch's fake tensors, which have no storage and take the kernels of
 a CPU. A dispatch mode sees each operator below autograd, and each storage as it is made and freed, so activations,
@@ -231,7 +231,7 @@ class RunRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(each.bytes for each in self.held if each.kind in (PARAMETER, BUFFER))
 
     def at_peak(self) -> list[Held]:
-        """What is held after the operator after which most is held."""
+        """The tensors held after the operator after which most is held."""
         peak = max(range(len(self.live)), key=self.live.__getitem__, default=-1)
         return [h for h in self.held if h.born <= peak and (h.died is None or h.died > peak)]
 
@@ -554,7 +554,7 @@ def find_blocks(model: nn.Module) -> list[nn.Module]:
 
 
 def find_loss(result: Any) -> tuple[torch.Tensor, str]:
-    """What training differentiates, and in words what it is; ValueError if nothing depends on a parameter.
+    """The value that training differentiates, and its name in words; ValueError if nothing depends on a parameter.
 
     It is the model's own loss, else the sum of the squares of its results: a criterion outside of the model is not
     known. The gradient of a sum alone would be one number, expanded.

@@ -253,7 +253,7 @@ class Compilations:
         return f"compiled: {graphs}, {breaks}{made_of}", f"{breaks}{made_of}", breaks
 
     def describe_node(self, snapshot: GraphSnapshot, row: int) -> str:
-        """What became of a node: `fused into 1 kernel with 2 others: gelu, add; reads 1.2 MiB, writes 0.4 MiB`; "" if
+        """The kernel of a node: `fused into 1 kernel with 2 others: gelu, add; reads 1.2 MiB, writes 0.4 MiB`; "" if
         Inductor's view of its model is not known."""
         nodes = snapshot.payload["nodes"]
         kernels = self._server.daemon.kernels(snapshot, snapshot.titles[nodes["model"][row]])

@@ -114,14 +114,14 @@ def guess_text(model: ModelView) -> str:
 
 
 def short_guess_text(model: ModelView) -> str:
-    """What was guessed, in the fewest words: `guessed inputs`, `guessed sizes` if it is arguments, too; or ""."""
+    """The guesses, in the fewest words: `guessed inputs`, `guessed sizes` if it is arguments, too; or ""."""
     if model.arguments_from == "search" and model.arguments:
         return "guessed sizes"
     return "guessed inputs" if model.inputs_from == "search" else ""
 
 
 def argument_text(value: Any) -> str:
-    """An argument as code. What is no plain value comes as its text: a class, an object, a configuration.
+    """An argument as code. A value that is not plain comes as its text: a class, an object, a configuration.
 
     A module, whose text has many lines, is `Encoder(…)`.
     """

@@ -57,7 +57,7 @@ class Point:
     name: str = field(default="", compare=False)
 
     def to_wire(self) -> PointRecord:
-        """What it measures, as a map of plain values."""
+        """Its measurements, as a map of plain values."""
         return {
             "file": self.file, "model": self.model, "inputs": self.inputs, "pipeline": self.pipeline,
             "build": None if self.build is None else dict(self.build),

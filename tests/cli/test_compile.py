@@ -18,6 +18,7 @@ from mase_server.cli.session import Wanted, daemon_for
 from mase_server.daemon.status import Listener
 from mase_server.protocol.request import VIEWS as MODULES
 from mase_server.worker.transforms import compiled as compiled_views
+from mase_server.worker.transforms import exports
 from mase_server.worker.transforms.ask import AskError
 from tests.cli.in_process import Warm, call
 
@@ -279,7 +280,7 @@ def test_what_was_captured_before_an_error_is_shown_with_it(tmp_path):
 
 
 def test_onnx_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(compiled_views, "find_spec", lambda name: None)
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
     with pytest.raises(AskError, match=r"ONNX needs onnx and onnxscript in .*: pip install onnx onnxscript"):
         compiled_views.VIEWS["onnx"](None)
 
@@ -919,7 +920,7 @@ def pretend():
         minor=0, total_memory=1 << 30, name="pretended", warp_size=32, **facts)
     return torch.device("cuda", 0)
 
-sys.modules["mase_server.worker.transforms.compiled"]._find_gpu = pretend
+sys.modules["mase_server.worker.transforms.inductor"]._find_gpu = pretend
 """
 ON_DEVICE = """
 import torch
@@ -961,7 +962,7 @@ def test_inductors_code_is_for_the_gpu_where_there_is_one_and_for_the_cpu_on_req
 
 
 def test_where_none_can_be_made_for_the_gpu_the_code_for_the_cpu_says_so(tmp_path):
-    head = 'import sys\nimport torch\nviews = sys.modules["mase_server.worker.transforms.compiled"]\n'
+    head = 'import sys\nimport torch\nviews = sys.modules["mase_server.worker.transforms.inductor"]\n'
     lacks = head + 'views._find_gpu = lambda: torch.device("xpu")\n'
     (tmp_path / "gpu.py").write_text(lacks + ON_DEVICE)
     (tmp_path / "cpu.py").write_text(ON_DEVICE)

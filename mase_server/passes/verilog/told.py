@@ -283,7 +283,7 @@ _FEWER = 0.8
 
 
 def _lacks(build: Build, sizes: Mapping[str, int]) -> str | None:
-    """What a part lacks for hardware of this size: a key of the estimates; None for nothing."""
+    """The key of the estimate of which a part has too little for hardware of this size; None for nothing."""
     return next((key for key, _ in _OF_PART if sizes[key] > getattr(build.part, key)), None)
 
 

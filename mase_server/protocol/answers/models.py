@@ -590,7 +590,7 @@ class Node(TypedDict):
     hardware: list[Operation]
 
 
-#: What holds a value at a place.
+#: The kinds of places that hold a value.
 SiteKind = Literal["parameter", "binding", "return", "expression"]
 
 

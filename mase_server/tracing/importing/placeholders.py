@@ -219,7 +219,7 @@ class Placeholder:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return a decorated function or class unchanged; for any other call, a placeholder for the unknown result.
 
-        What a compiler of kernels would make of a function is unknown too.
+        A compiler of kernels would make something of a function that is unknown, too.
         """
         frame = sys._getframe(1)
         compiled = self._absent.name.partition(".")[0] in _KERNEL_COMPILERS

@@ -112,7 +112,7 @@ def _evaluate_expression(node: ast.expr, namespace: Namespace, local: Mapping[st
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """What a file binds: its functions with their classes, innermost first; plain assignments and imports by name.
+    """The names of a file: its functions with their classes, innermost first; plain assignments and imports by name.
 
     members: values that are assigned to attributes of `self`.  changes: those of entries of a name
     (`config.depth = 3`), in order.  imports: name -> (module, name in it or "", level).
@@ -238,7 +238,7 @@ class _Resolver:
         return found
 
     def _import_name(self, name: str) -> Any:
-        """What the file imports under a name, if that module is loaded, or one of the workspace's own; else UNKNOWN."""
+        """The import of a name in the file, if that module is loaded, or one of the workspace's own; else UNKNOWN."""
         if not self.file or self.around is None or name not in self.index.imports:
             return UNKNOWN
         if getattr(self.namespace.get(name), "__module__", "") == self.around.namespace.get("__name__"):

@@ -92,7 +92,7 @@ class BreakScene:
         return len(line) - len(line.lstrip())
 
     def advise(self, reason: str, hints: Sequence[str]) -> str:
-        """What would avoid the break, in a sentence."""
+        """The advice that would avoid the break, in a sentence."""
         statement = self._around[-1] if self._around else None
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and _is_telling(statement.value):
             return _PRINTS
@@ -177,7 +177,7 @@ class BreakScene:
     def _split_branch(
         self, statement: ast.stmt
     ) -> tuple[ast.expr | ast.stmt, ast.expr | ast.stmt, ast.expr, str, tuple[ast.expr | str, ast.expr | str]] | None:
-        """What is replaced, from one node to another, its condition, what stands before the choice, and both sides."""
+        """The replaced text, from one node to another, its condition, what stands before the choice, and both sides."""
         if not isinstance(statement, ast.If):
             choices = (node for node in ast.walk(statement) if isinstance(node, ast.IfExp))
             node = next((node for node in choices if node.lineno <= self.line <= (node.end_lineno or 0)), None)

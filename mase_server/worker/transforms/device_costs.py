@@ -1,4 +1,4 @@
-"""What a run of a traced model costs, recorded in a fork of the trace child: `ir/run_costs.py` on its inputs.
+"""The costs of a traced model's run, recorded in a fork of the trace child: `ir/run_costs.py` on its inputs.
 
 And how fast the processors of this machine run each kind of operator, which is measured once.
 """

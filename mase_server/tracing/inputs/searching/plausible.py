@@ -1,4 +1,4 @@
-"""What an expert would expect of inputs: what the source shows of their ranks, and what no input has.
+"""The inputs that an expert would expect: what the source shows of their ranks, and what no input has.
 
 Candidates that the source speaks for are tried first, and inputs that run but that an expert would reject are shown
 only if none of the next tries gives better ones.
@@ -47,7 +47,7 @@ _INDICES = re.compile(r"^(\w+_)?(ids|idx|indices|input_ids|tokens)$")
 
 @dataclass(slots=True)
 class Seen:
-    """What a source shows of a parameter: its number of dimensions, at least so many, and the columns that it reads.
+    """The facts that a source shows of a parameter: its dimensions, at least so many, and the columns that it reads.
 
     0: nothing.
     """

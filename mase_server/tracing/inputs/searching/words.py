@@ -93,7 +93,7 @@ class Told:
 
 
 def read_words(model: nn.Module, name: str) -> Told | None:
-    """What is written of a parameter, or of a value that a forward unpacks; None if nothing is."""
+    """The words that are written of a parameter, or of a value that a forward unpacks; None if nothing is."""
     found = [told for told in _iterate_told(model, name) if told.sizes]
     # A shape says more than a rank.
     return next((told for told in found if set(told.sizes) != {UNKNOWN}), next(iter(found), None))
