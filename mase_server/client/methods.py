@@ -255,9 +255,7 @@ class BlockingMethods:
         parallel: str | None = None,
         show: bool | None = None,
     ) -> DeviceCosts:
-        """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
-        time.
-        """
+        """The needs of a model's run on a device: memory with the lines that hold it, and an estimate of the time."""
         result = self.call(
             "mase/deviceCosts",
             _given(
@@ -647,9 +645,7 @@ class AsyncMethods:
         parallel: str | None = None,
         show: bool | None = None,
     ) -> DeviceCosts:
-        """What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the
-        time.
-        """
+        """The needs of a model's run on a device: memory with the lines that hold it, and an estimate of the time."""
         result = await self.call(
             "mase/deviceCosts",
             _given(

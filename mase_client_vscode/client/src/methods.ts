@@ -148,7 +148,7 @@ export abstract class Methods {
     return this.answer('mase/devices', params);
   }
 
-  /** What a run of a model needs on a device: memory with the lines that hold it, and an estimate of the time. */
+  /** The needs of a model's run on a device: memory with the lines that hold it, and an estimate of the time. */
   deviceCosts(params: { path: string; model?: string; device?: string; train?: string; dtype?: string; fit?: boolean; memory?: number; checkpoint?: boolean; parallel?: string; show?: boolean }): Promise<DeviceCosts> {
     return this.answer('mase/deviceCosts', params);
   }
