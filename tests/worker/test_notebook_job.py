@@ -111,6 +111,39 @@ def test_training_ends_its_own_cell_and_a_model_below_is_shown(tmp_path):
     assert job.told == []
 
 
+def test_a_cell_that_was_ended_leaves_no_sizes_of_what_it_had_begun_to_collect(tmp_path):
+    before = (
+        "losses, kept, seen, steps, every = [], [], {}, 0, torch.zeros(0, 8)\n"
+        "def note(into, value):\n    into.append(value)\n    marks.append(value)\n"
+        "marks, noted, fixed = [], [], [4, 5]\n"
+    )
+    train = (
+        "for epoch in range(3):\n"
+        "    guess = net(torch.randn(6, 4))\n"
+        "    guess.sum().backward()\n"
+        "    losses.append(1.0)\n"
+        "    kept.append(guess)\n"
+        "    seen[epoch] = fixed.copy()\n"
+        "    note(noted, 1.0)\n"
+        "    steps += 1\n"
+        "    every = torch.cat([every, guess])\n"
+    )
+    below = (
+        "curve = torch.tensor(losses)\nall_kept = torch.cat(kept)\nkeys = torch.zeros(len(seen), 2)\n"
+        "count = torch.zeros(steps, 2)\nevery_one = every * 2\nmarked = torch.tensor(marks)\n"
+        "of_note = torch.tensor(noted)\nwide = torch.zeros(fixed)\ntwice = guess * 2\n"
+    )
+    job = NotebookJob(tmp_path, IMPORTS, NET, USE, before, train, below)
+    names = ("curve", "all_kept", "keys", "count", "every_one", "marked", "of_note", "wide", "twice")
+    truth = {
+        place.name: {shape for _, shape in seen} for place, seen in run_main(job.script).items() if place.name in names
+    }
+    shown = {name: set().union(*job.lines_of(name).values()) for name in names if job.lines_of(name)}
+    assert shown == {name: truth[name] for name in shown}
+    assert {"wide", "twice"} <= set(shown)
+    assert job.told == []
+
+
 def test_a_name_that_cells_use_again_leaves_the_models_that_it_held(tmp_path):
     """A file that is read is not there: nothing is called, and `net` is another model in the end."""
     read = "text = open('none.txt').read()\nsize = len(text)"

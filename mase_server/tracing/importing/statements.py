@@ -12,7 +12,7 @@ import bisect
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,10 @@ MAX_OF_NOTEBOOK = 60
 
 #: The errors of imported files that were passed over, where somebody collects them.
 _failures: ContextVar[list[BaseException] | None] = ContextVar("failures", default=None)
+#: The values that statements change in place. A program that ended early has left too little in them.
+_GROWING = (MutableSequence, MutableMapping, MutableSet)
+#: The methods of these that change nothing.
+_READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
 #: A line after every end.
 _NEVER = 10**9
 
@@ -98,9 +102,8 @@ def execute_to_end(
             )
             if failed is None:
                 raise
-            # The names that it had bound by then keep their names, but perhaps not their values.
             unknown = _make_unknown_names(path, failed, cut, names)
-            names.update({name: value for name, value in unknown.items() if name not in names})
+            names.update({name: value for name, value in unknown.items() if not _is_kept(name, failed, names)})
         if failed.next.line == _NEVER:
             return first
         start = failed.next._replace(undecorated=start.undecorated)
@@ -208,11 +211,57 @@ def _make_unknown_names(
     where = f"line {failed.line} of {Path(path).name}" if imported else f"line {failed.line}"
     absent = Absent("", lambda thing: None, lambda file: file == path, f"{where} raised {said}")
     again = isinstance(failed.statement, ast.For | ast.AsyncFor | ast.While)
-    return {
-        name: Placeholder(absent, name, made=True)
+    bound = [
+        name
         for name, line in _iterate_bound_names(failed.statement)
         if again or line >= failed.line or name not in names
-    }
+    ]
+    functions = {each.name: each for each in parse_file(path).body if isinstance(each, ast.FunctionDef)}
+    found = _find_changed_names(failed.statement, functions)
+    changed = [name for name in found if isinstance(names.get(name), _GROWING)]
+    return {name: Placeholder(absent, name, made=True) for name in [*bound, *changed]}
+
+
+def _is_kept(name: str, failed: _Failed, names: Namespace) -> bool:
+    """Has a name that a statement had bound before it was cut the value that it would have at its end, but for numbers?
+
+    A tensor or a model has, unless it is computed from itself; a count, a text or a list has not.
+    """
+    if name not in names or isinstance(names[name], (str, bytes, int, float, complex, tuple, *_GROWING)):
+        return False
+    assigned = (each for each in ast.walk(failed.statement) if isinstance(each, ast.Assign | ast.AugAssign))
+    return not any(name in _list_names(each, ast.Store) and name in _list_names(each, ast.Load) for each in assigned)
+
+
+def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set[str]:
+    """The names whose lists or dictionaries a statement may change, itself or in functions of its file that it calls.
+
+    functions: those that have not been looked at yet, by their names.
+    """
+    found = set[str]()
+    for each in ast.walk(node):
+        match each:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method not in _READERS:
+                found.add(name)
+            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
+                found.add(name)
+            case ast.AugAssign(target=ast.Name(id=name)):
+                found.add(name)
+            case ast.Call(func=ast.Name(id=name), args=given) if name in functions:
+                others = {other: function for other, function in functions.items() if other != name}
+                changed = _find_changed_names(ast.Module(functions[name].body, []), others)
+                pairs = zip(functions[name].args.args, given, strict=False)
+                found |= changed | {
+                    arg.id for taken, arg in pairs if taken.arg in changed and isinstance(arg, ast.Name)
+                }
+    return found
+
+
+def _list_names(node: ast.Assign | ast.AugAssign, kind: type[ast.expr_context]) -> set[str]:
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
+    return names | (
+        {node.target.id} if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else set()
+    )
 
 
 def _iterate_bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
