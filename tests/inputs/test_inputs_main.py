@@ -127,10 +127,19 @@ def test_the_mode_is_the_one_that_the_person_set_else_eval(run, set_mode, traini
     assert [call[3] for call in calls] == [training]
 
 
+ROUND = ["round", "loss"]
+
+
 @pytest.mark.parametrize(
-    "end", ["loss.backward()", "torch.autograd.backward(loss)", "optimizer.step()", "model(torch.randn(2, 4))"]
+    ("end", "log"),
+    [
+        ("loss.backward()", ROUND),
+        ("torch.autograd.backward(loss)", ROUND),
+        ("optimizer.step()", ROUND),
+        ("model(torch.randn(2, 4))", [*ROUND, "after", "round"]),
+    ],
 )
-def test_a_training_loop_ends_at_its_first_round(run, end):
+def test_a_loop_ends_at_a_step_of_training_or_where_it_begins_again(run, end, log):
     result, calls = run(f"""
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -142,8 +151,20 @@ def test_a_training_loop_ends_at_its_first_round(run, end):
             log.append("after")
     """)
     assert len(calls) == 1
-    assert result.module.log == ["round", "loss"]
+    assert result.module.log == log
     assert result.error is None
+
+
+def test_the_statements_after_a_training_loop_are_reached(run):
+    result, calls = run("""
+        model = Net()
+        for _ in range(9):
+            model(torch.randn(2, 4)).mean().backward()
+        head = nn.Sequential(nn.Linear(3, 5))
+        scores = head(model(torch.randn(6, 4)))
+    """)
+    assert [call[1] for call in calls] == [[(2, 4)], [(6, 3)]]
+    assert result.module.scores.shape == (6, 5)
 
 
 def test_an_endless_program_ends_when_its_budget_is_spent(run):
@@ -155,7 +176,8 @@ def test_an_endless_program_ends_when_its_budget_is_spent(run):
 @pytest.mark.parametrize(("queued", "log"), [(lambda: 0.0, []), (time.monotonic, ["after"])])
 def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypatch, queued, log):
     monkeypatch.setattr(guard, "seconds_waited", queued)
-    result, _ = run("import time\nmodel = Net()\nmodel(torch.randn(2, 4))\ntime.sleep(0.9)\nlog.append('after')\n")
+    rest = "if True:\n    time.sleep(0.9)\n    log.append('after')\n"
+    result, _ = run(f"import time\nmodel = Net()\nmodel(torch.randn(2, 4))\n{rest}")
     assert result.module.log == log
 
 
@@ -224,6 +246,13 @@ def test_torchs_own_layers_and_losses_are_no_models(run):
     result, calls = run("nn.Linear(4, 4)(torch.randn(2, 4))\nnn.MSELoss()(torch.ones(2), torch.ones(2))\n")
     assert calls == []
     assert result.reached == ()
+
+
+def test_a_layer_is_the_model_of_a_program_that_has_no_other(run):
+    head = "import torch\nfrom torch import nn\n"
+    body = "model, loss = nn.Linear(4, 2), nn.MSELoss()\nloss(model(torch.randn(3, 4)), torch.zeros(3, 2)).backward()\n"
+    assert [call[:2] for call in run(body, head)[1]] == [("Linear", [(3, 4)])]
+    assert [call[:2] for call in run(f"net = nn.Sequential(nn.ReLU())\n{body}", head)[1]] == []
 
 
 def test_a_sequential_of_the_program_is_a_model(run):

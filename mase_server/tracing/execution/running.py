@@ -44,14 +44,14 @@ from mase_server.tracing.importing.placeholders import Base, MissingPackageError
 from mase_server.tracing.importing.rewrite import Start
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, parse_file, read_source
 from mase_server.tracing.importing.standins import assumed
-from mase_server.tracing.importing.statements import Cuts, collecting_failures
+from mase_server.tracing.importing.statements import MAX_FAILURES, MAX_OF_NOTEBOOK, Cuts, collecting_failures
 from mase_server.tracing.inputs import trouble
 from mase_server.tracing.inputs.comments import ClassWishes, Wishes
 from mase_server.tracing.inputs.roles import describe_inputs
 from mase_server.tracing.inputs.showing import Showing
 from mase_server.tracing.models.arguments import Built, build
 from mase_server.tracing.models.classes import find_builders
-from mase_server.tracing.models.constructions import Constructions
+from mase_server.tracing.models.constructions import Constructions, get_class_origin
 from mase_server.tracing.models.found import Found, Hooks, Unshown, bind_inputs, plain_hooks
 from mase_server.tracing.recording.calling import Values, map_leaves
 from mase_server.tracing.recording.positions import Position, report_phase
@@ -218,8 +218,8 @@ class Instance:
 
 
 def name_model(model: nn.Module, namespace: Namespace) -> str:
-    """The class of a model; of an nn.Sequential, which any number of models are, the variable that holds it."""
-    plain = type(model) is nn.Sequential
+    """The class of a model; of one of torch's classes, such as nn.Sequential, the variable that holds it."""
+    plain = get_class_origin(type(model), "") == "torch"
     held = (each for item in namespace.items() for each in iterate_held_models(*item)) if plain else ()
     return next((each.name for each in held if each.model is model), type(model).__name__)
 
@@ -559,17 +559,16 @@ def run_main(
     The module stays in `sys.modules`. `on_call` runs outside of every torch function mode and returns the call's
     output to the program. The program is stopped if it has called no model for `patience` seconds of its own;
     `excused` is called with those in which it waited for a processor, or for the import of a library. `quiet`
-    surrounds a notebook's further calls of a model. A program that ends without a call is followed by its `test`,
+    surrounds further calls of a model. A program that ends without a call is followed by its `test`,
     whose own failure is none of the program. Once `late()`, it is stopped at the first call of another model.
     """
     constructions = Constructions()
-    # A cell that trains ends there; the next one may contain another model.
-    in_cells = is_notebook(path)
     watch = Watch(
-        on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet if in_cells else None,
+        on_call, constructions, folder, patience=patience, excused=excused, quiet=quiet, in_cells=is_notebook(path),
         late=late, count=lambda: shadows.steps, path=path,
     )  # fmt: skip
-    cuts = Cuts(Stop, watch.goes_on) if in_cells else None
+    # A statement that trains ends there; the next one may contain another model.
+    cuts = Cuts(Stop, watch.goes_on, MAX_OF_NOTEBOOK if watch.in_cells else MAX_FAILURES)
     error: BaseException | None = None
     mode = FailureMode(shadows)
     early: list[bool] = []

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from types import FrameType
@@ -34,8 +34,10 @@ from mase_server.tracing.recording.state import put_in_mode
 PATIENCE = 20.0
 #: Torch calls that a program may make after the last model that it called first: about a fifth of a second of them.
 SPARE_STEPS = 2_000
-#: Seconds that a notebook's ended statements may take together.
-LONGEST = 5.0
+#: Seconds that the ended statements of a notebook may take together, and those of a script.
+LONGEST, LONGEST_OF_SCRIPT = 5.0, 1.0
+#: Seconds that each of them counts, at least.
+LEAST = 0.05
 
 # The functions as they are outside of the guard that keeps programs from using them.
 _signal = signal.signal
@@ -68,11 +70,11 @@ class Reached:
 class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
-    The end comes once every model that was made has been called: at a second call of one, a backward pass or an
-    optimizer step; `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after
-    `patience` of those without any call; and at a first call once `late()`. count: the torch calls so far. excused:
-    is called with seconds that are not its own. quiet: given for a notebook, where only the statement that trains
-    or takes `budget` seconds ends. It surrounds a second call of a model, which ends nothing. path: the program.
+    The end comes once every model that was made has been called: at a second call of one from the same place, a
+    backward pass or an optimizer step; `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first
+    call; after `patience` of those without any call; and at a first call once `late()`. It is the end of the statement,
+    if `goes_on`. count: the torch calls so far. excused: is called with seconds that are not its own. quiet: surrounds
+    further calls of a model. in_cells: is it a notebook, where these end nothing? path: the program.
     """
 
     def __init__(
@@ -83,7 +85,8 @@ class Watch:
         budget: float = 0.5,
         patience: float = PATIENCE,
         excused: Callable[[float], None] = lambda seconds: None,
-        quiet: Callable[[], AbstractContextManager[None]] | None = None,
+        quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+        in_cells: bool = False,
         late: Callable[[], bool] = lambda: False,
         count: Callable[[], int] = lambda: 0,
         path: str = "",
@@ -92,9 +95,11 @@ class Watch:
         self.on_call, self.constructions, self.folder = on_call, constructions, folder
         self.budget, self.patience = budget, patience
         self.excused = excused
-        self.quiet = quiet
+        self.quiet, self.in_cells = quiet, in_cells
         #: Seconds that ended statements may still take.
-        self._left = LONGEST
+        self._left = LONGEST if in_cells else LONGEST_OF_SCRIPT
+        #: The places in the program that have called a model again.
+        self._again: set[tuple[int, object, int]] = set()
         self._path, self._patience = path, Patience(patience, folder, excused, path)
         #: The remaining `budget`, and the clock that measures its use.
         self._spare, self._spent = budget, OwnTime()
@@ -197,11 +202,10 @@ class Watch:
         if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
         if id(model) in self.reached:
-            if self.quiet is not None:
-                with self.quiet():
-                    return self._call_unwatched(call, model, args, kwargs)
-            self._stop_if_complete()
-            return self._call_unwatched(call, model, args, kwargs)
+            if not self.in_cells and not self._is_elsewhere(model):
+                self._stop_if_complete()
+            with self.quiet():
+                return self._call_unwatched(call, model, args, kwargs)
         if _is_being_made(model):  # its constructor measures what a part gives
             return self._call_unwatched(call, model, args, kwargs)
         part = id(model) in self.constructions.children()
@@ -210,6 +214,7 @@ class Watch:
         if id(model) not in self._moded:
             put_in_mode(model, False)
         self._changing = True  # an alarm that is still due, or is due again before the new one, is of no budget
+        self._is_elsewhere(model)
         self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
         try:
             if not part:
@@ -220,17 +225,46 @@ class Watch:
             self._changing = False
         return self._call_unwatched(call, model, args, kwargs)
 
+    def _is_elsewhere(self, model: nn.Module) -> bool:
+        """Is a model called from a place of the program that has not called it yet? A loop calls from the same one."""
+        frame = self._find_program_frame()
+        if frame is None:
+            return False
+        place = (id(model), frame.f_code, frame.f_lasti)
+        known = place in self._again
+        self._again.add(place)
+        return not known
+
     def _call_unwatched(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         with self._pause_watching():
             return call(model, *args, **kwargs)
 
     def _is_model(self, model: nn.Module) -> bool:
-        """Is it one of the user's own models, or one of a library with weights? torch's layers and losses are not."""
+        """Is it one of the user's own models, or one of a library with weights?
+
+        torch's losses are not, and its layers only where a program has no other model: `model = nn.Linear(4, 2)`.
+        """
         where = get_class_origin(type(model), self.folder)
         if where == "workspace":
             return True
-        whole = where == "library" or (type(model) is nn.Sequential and id(model) not in self.constructions.children())
-        return whole and next(model.parameters(), None) is not None
+        if next(model.parameters(), None) is None or (where == "torch" and id(model) in self.constructions.children()):
+            return False
+        return where == "library" or type(model) is nn.Sequential or self._is_alone(model)
+
+    def _is_alone(self, model: nn.Module) -> bool:
+        """Is a layer in a variable of a program that defines, and has made, no other models than such layers?"""
+        frame = self._find_program_frame()
+        if self._forwarding or frame is None or not any(value is model for value in frame.f_globals.values()):
+            return False
+        kinds = (type(made.model) for made in self.constructions)
+        return all(kind is not nn.Sequential and get_class_origin(kind, self.folder) == "torch" for kind in kinds)
+
+    def _find_program_frame(self) -> FrameType | None:
+        """The innermost frame of the program's own file."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != self._path:
+            frame = frame.f_back
+        return frame
 
     def _stop_if_complete(self) -> None:
         """Handle an event that ends the program unless some model has not been called yet."""
@@ -239,7 +273,8 @@ class Watch:
 
     def goes_on(self) -> bool:
         """After a statement was ended: may the next one run?"""
-        self._left -= self.budget
+        self._spare -= self._spent.passed()[0]
+        self._left -= max(self.budget - self._spare, LEAST)
         self._rearm_alarm(self.budget)
         return self._left > 0
 
@@ -281,7 +316,7 @@ class Watch:
             return
         if self.reached:
             # A half-imported library would be useless to the cells below.
-            if self.quiet is not None and self._patience.imports_library(frame):
+            if self.in_cells and self._patience.imports_library(frame):
                 return
             if self._has_spent():
                 raise Stop

@@ -51,13 +51,15 @@ class _Failed:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """How to end statements that run too long without ending the program: those of a notebook.
+    """How to end statements that run too long without ending the program.
 
     by: the exceptions that are raised in them.  goes_on: is asked after each whether the next statement may run.
+    most: statements that may fail.
     """
 
     by: type[BaseException]
     goes_on: Callable[[], bool]
+    most: int
 
 
 def execute_to_end(
@@ -77,7 +79,7 @@ def execute_to_end(
     """
     first: BaseException | None = None
     start = Start()
-    for _ in range(MAX_FAILURES if cuts is None else MAX_OF_NOTEBOOK):
+    for _ in range(MAX_FAILURES if cuts is None else cuts.most):
         try:
             _run_code(code, names)
             return first
@@ -103,7 +105,8 @@ def execute_to_end(
             if failed is None:
                 raise
             unknown = _make_unknown_names(path, failed, cut, names)
-            names.update({name: value for name, value in unknown.items() if not _is_kept(name, failed, names)})
+            kept = {name for name in names if failed.next.line == _NEVER or _is_kept(name, failed, names)}
+            names.update({name: value for name, value in unknown.items() if name not in kept})
         if failed.next.line == _NEVER:
             return first
         start = failed.next._replace(undecorated=start.undecorated)
@@ -227,7 +230,7 @@ def _is_kept(name: str, failed: _Failed, names: Namespace) -> bool:
 
     A tensor or a model has, unless it is computed from itself; a count, a text or a list has not.
     """
-    if name not in names or isinstance(names[name], (str, bytes, int, float, complex, tuple, *_GROWING)):
+    if isinstance(names[name], (str, bytes, int, float, complex, tuple, *_GROWING)):
         return False
     assigned = (each for each in ast.walk(failed.statement) if isinstance(each, ast.Assign | ast.AugAssign))
     return not any(name in _list_names(each, ast.Store) and name in _list_names(each, ast.Load) for each in assigned)
