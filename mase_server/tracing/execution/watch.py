@@ -247,12 +247,14 @@ class Watch:
         where = get_class_origin(type(model), self.folder)
         if where == "workspace":
             return True
-        if next(model.parameters(), None) is None or (where == "torch" and id(model) in self.constructions.children()):
+        if where == "torch" and (id(model) in self.constructions.children() or not self._may_be_whole(model)):
             return False
-        return where == "library" or type(model) is nn.Sequential or self._is_alone(model)
+        return next(model.parameters(), None) is not None
 
-    def _is_alone(self, model: nn.Module) -> bool:
-        """Is a layer in a variable of a program that defines, and has made, no other models than such layers?"""
+    def _may_be_whole(self, model: nn.Module) -> bool:
+        """Is it an nn.Sequential, or a layer in a variable of a program that has defined and made such layers alone?"""
+        if type(model) is nn.Sequential:
+            return True
         frame = self._find_program_frame()
         if self._forwarding or frame is None or not any(value is model for value in frame.f_globals.values()):
             return False
