@@ -119,6 +119,16 @@ def test_a_number_that_a_parser_requires_is_no_size(tmp_path):
     assert (payload["models"][0]["inputs_from"], bound(payload)["h"], told(payload)) == ("search", [2, 5], [])
 
 
+def test_a_file_that_refuses_the_guessed_arguments_has_no_mistake(tmp_path):
+    text = HEAD + PARSER + "parser.add_argument('--data', required=True)\nargs = parser.parse_args()\n"
+    check = "if args.data != 'mnist':\n    raise ValueError('no such data set')\n"
+    payload = traced(tmp_path, {"net.py": text + check + BODY})
+    assert bound(payload)["h"][1] == 5
+    (problem,) = payload["problems"]
+    assert (problem["severity"], problem["code"]) == ("warning", "import-error")
+    assert problem["message"].endswith("Its command-line arguments `--data data` are guessed.")
+
+
 def test_defaults_of_a_parser_are_kept(tmp_path):
     text = HEAD + PARSER + "parser.add_argument('--width', type=int, default=6)\nargs = parser.parse_args()\n"
     payload = traced(tmp_path, {"net.py": text + BODY + "Net(args.width)(torch.randn(3, args.width))\n"})

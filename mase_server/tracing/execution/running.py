@@ -132,6 +132,9 @@ class Running(Showing):
             return trouble.out_of_time(*where, run.time_up, self.patience, self.request.seconds, self.tree)
         if run.error is not None:
             problem = trouble.in_run(*where, run.error)
+            if run.made_up and problem.code == "import-error":
+                text = f"{problem.message} Its command-line arguments `{' '.join(run.made_up)}` are guessed."
+                problem = replace(problem, severity="warning", message=text)
             # Only the package's own `__init__.py` imports what failed, and no line of the file does.
             foreign = run.error is self.passed and problem.file != self.path
             return replace(problem, severity="information") if foreign else problem
