@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from watchdog import events
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver, ObservedWatch
@@ -42,8 +43,16 @@ _SUFFIXES = (".py", notebooks.SUFFIX)
 #: watchdog reports this when its thread reads a folder that was just given up. It is harmless: the thread ends then.
 #: A thread that ended though its folder is wanted is found by looking.
 _ENDING = "queue_events() called when the thread is inactive"
-_COMINGS_AND_GOINGS = frozenset({"created", "moved", "deleted"})
-_KINDS = _COMINGS_AND_GOINGS | {"attrib", "modified", "closed"}
+#: The events that the system is to tell. A trace opens hundreds of files, and each opening that is told takes time.
+#: A change of rights is a modification before watchdog 7.
+_KINDS: list[type[FileSystemEvent]] = [
+    getattr(events, name)
+    for name in (
+        "FileCreatedEvent", "FileMovedEvent", "FileDeletedEvent", "FileModifiedEvent", "FileAttribEvent",
+        "FileClosedEvent", "DirCreatedEvent", "DirMovedEvent", "DirDeletedEvent",
+    )
+    if hasattr(events, name)
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +151,7 @@ class Watcher:
 
     def _add_watch(self, folder: str, identity: tuple[int, int]) -> None:
         try:
-            watch = self._get_observer().schedule(self._handler, folder)
+            watch = self._get_observer().schedule(self._handler, folder, event_filter=_KINDS)
         except OSError as error:
             if error.errno not in _LIMITS or isinstance(self._observer, PollingObserver):
                 return  # it is gone again or unreadable: the next look tries once more
@@ -213,8 +222,6 @@ class _Handler(FileSystemEventHandler):
         self._tell_change, self._is_of_interest = tell, is_of_interest
 
     def on_any_event(self, event: FileSystemEvent) -> None:
-        if event.event_type not in _KINDS or (event.is_directory and event.event_type not in _COMINGS_AND_GOINGS):
-            return
         for path in {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)} - {""}:
             is_source = not event.is_directory and path.endswith(_SUFFIXES)
             if is_source and notebooks.is_notebook(path):
