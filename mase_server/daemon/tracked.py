@@ -88,6 +88,8 @@ _TRACES, _WITHIN = 8, 10.0
 _Key = tuple[Kind, str]
 #: The order in which dependencies are watched if there are too many folders.
 _ORDER: Sequence[Kind] = ("content", "size", "listing", "modules", "presence")
+#: The kinds that look at what is in a folder.
+_LISTS = ("listing", "modules")
 
 
 class Freshness:
@@ -102,6 +104,8 @@ class Freshness:
         self._environment: dict[_Key, Dependency] = {}
         self._restless: Counter[str] = Counter()
         self._traces: deque[float] = deque(maxlen=_TRACES)
+        #: What `folders`, `paths` and `listed` were made of.
+        self._indexed: list[tuple[Kind, str, Seen | None]] = []
         self.folders: frozenset[str] = frozenset()
         #: Paths that are dependencies, and folders in which every name is one.
         self.paths: frozenset[str] = frozenset()
@@ -188,6 +192,10 @@ class Freshness:
 
     def _index_dependencies(self, path: str) -> None:
         every = [*self._known.values(), *self._environment.values()]
+        indexed = [(one.kind, one.path, one.seen if one.kind in _LISTS else None) for one in every]
+        if indexed == self._indexed:
+            return  # as at most keys, when only contents are new
+        self._indexed = indexed
         every.sort(key=lambda one: _ORDER.index(one.kind))
         own, folders = os.path.dirname(path), dict[str, None]()  # noqa: PTH120
         for one in every:
@@ -198,13 +206,13 @@ class Freshness:
         if len(others) - len(sources & set(others)) > MOST_FOLDERS:
             _log.warning("%s depends on more than %d folders; changes in the others are not seen", path, MOST_FOLDERS)
         self.folders = frozenset((*kept, *sources))
-        self.listed = frozenset(one.path for one in every if one.kind in ("listing", "modules"))
+        self.listed = frozenset(one.path for one in every if one.kind in _LISTS)
         self.paths = frozenset(one.path for one in every)
 
 
 def _list_watched_folders(one: Dependency) -> list[str]:
     """The folders in which something happens when a dependency changes."""
-    if one.kind not in ("listing", "modules"):
+    if one.kind not in _LISTS:
         return [os.path.dirname(one.path)]  # noqa: PTH120
     # A folder that is no package yet becomes one when a file appears in it.
     inner = [name for name, seen in one.seen.items() if seen == "folder"] if isinstance(one.seen, dict) else []

@@ -74,6 +74,7 @@ class Watcher:
         self._changed, self._warned = changed, warned
         self._rewrite_loop = asyncio.get_running_loop()
         self._pending: dict[str, asyncio.TimerHandle] = {}
+        self._asked: tuple[set[str], frozenset[str], frozenset[str]] = set(), frozenset(), frozenset()
         self._wanted: set[str] = set()
         self._paths_of_mention: frozenset[str] = frozenset()
         self._listed: frozenset[str] = frozenset()
@@ -91,9 +92,11 @@ class Watcher:
 
         paths: interesting besides Python files and notebooks.  listed: folders in which every name is interesting.
         """
-        needed = listed | {os.path.dirname(path) for path in paths}  # noqa: PTH120 - hundreds of them
-        self._paths_of_mention, self._listed = paths, listed
-        self._wanted = {folder for folder in folders if folder in needed or not _NEVER & set(Path(folder).parts)}
+        if (folders, paths, listed) != self._asked:
+            self._asked = folders, paths, listed
+            needed = listed | {os.path.dirname(path) for path in paths}  # noqa: PTH120 - hundreds of them
+            self._paths_of_mention, self._listed = paths, listed
+            self._wanted = {folder for folder in folders if folder in needed or not _NEVER & set(Path(folder).parts)}
         self._lost &= self._wanted
         self._update_watches()
 

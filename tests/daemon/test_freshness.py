@@ -373,6 +373,19 @@ async def test_a_program_that_changes_what_it_asks_for_behind_our_back_is_traced
     assert shown.width() == 5
 
 
+async def test_the_same_dependencies_again_are_not_gone_through_again():
+    """At each key, hundreds of folders stay as they are."""
+    fresh = tracked.Freshness()
+    rows = [("content", "/w/net.py", "1"), ("content", "/w/parts/a.py", "1"), ("modules", "/w", {"parts": "folder"})]
+    assert len(fresh.learn("/w/net.py", rows)) == 3
+    folders = fresh.folders
+    assert folders == {"/w", "/w/parts"}
+    assert [one.path for one in fresh.learn("/w/net.py", [("content", "/w/net.py", "2"), *rows[1:]])] == ["/w/net.py"]
+    assert fresh.folders is folders
+    fresh.learn("/w/net.py", [*rows[:2], ("modules", "/w", {"parts": "folder", "more": "folder"})])
+    assert fresh.folders == {"/w", "/w/parts", "/w/more"}
+
+
 async def test_beyond_the_limit_of_what_is_followed_the_log_says_so(shown, caplog):
     for number in range(MOST + 50):
         shown.put(f"many/{number}.txt", "")
