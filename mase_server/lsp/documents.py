@@ -111,12 +111,16 @@ class Alignment:
 
     def _find_changes(self) -> Iterator[tuple[int, int]]:
         last, added = 0, list[str]()
-        for line in range(len(self._lines) + 1):
-            origin = self.traced_line(line) if line < len(self._lines) else len(self._traced)
-            if origin is None:
-                added.append(self._lines[line])
-                continue
-            removed = self._traced[last:origin]
+        lines, traced = self._lines, self._traced
+        for line, origin in enumerate([*self._origin, len(traced)]):
+            if line < len(lines):
+                if origin == last and not added and lines[line] == traced[origin]:  # as most, at each key
+                    last += 1
+                    continue
+                if not self._is_line_intact(line, origin):
+                    added.append(lines[line])
+                    continue
+            removed = traced[last:origin]
             if any("\ufffd" in line for line in added):
                 # The editor read the file in another encoding: the same code in other letters.
                 added, removed = ([_FOREIGN.sub("", line) for line in lines] for lines in (added, removed))
