@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
@@ -83,8 +83,11 @@ def _build_hint(page: Page, site: SiteView, place: lsp.Range, settings: Settings
         kind=lsp.InlayHintKind.Type,
         tooltip=_describe_label(site, fresh=fresh) if "…" in text or " shapes" in text or not fresh else None,
         padding_left=False,
-        data=asdict(_Data(page.document.path, page.view.sha256, site.line, site.column, site.kind)),
-    )
+        data={
+            "path": page.document.path, "sha256": page.view.sha256, "line": site.line, "column": site.column,
+            "kind": site.kind,
+        },
+    )  # fmt: skip
 
 
 def _describe_label(site: SiteView, *, fresh: bool) -> str:
