@@ -271,6 +271,7 @@ class TraceJob:
             read_endless(self.request.fit),
             self._on_endless,
             self.reports.muted,
+            self._searching,
             self.reports.forget,
         )
         for item in find_models(self.request, text, hooks):
@@ -293,6 +294,12 @@ class TraceJob:
         if len(self.traced) > self.glanced and time.perf_counter() + coming - self.new_since > self.patience:
             self.glanced = len(self.traced)
             self._send_payload(complete=False)
+
+    @contextmanager
+    def _searching(self) -> Iterator[None]:
+        """Inside, inputs are tried: nothing of that is shown, as a trace that knows the inputs has nothing of it."""
+        with self.reports.muted(), self.importer.unmarked():
+            yield
 
     def _on_endless(self, program: str) -> None:
         self.endless = program

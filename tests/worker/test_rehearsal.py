@@ -50,6 +50,28 @@ Net()(torch.zeros(4, 16))
 """
 
 
+#: The first inputs that are tried have three dimensions.
+SEARCHED = """\
+import torch
+from torch import nn
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(8, 16)
+
+    def forward(self, feed, hidden):
+        if feed.dim() == 2:
+            return self.cell(feed, hidden)
+        raise ValueError(f"two dimensions, not {feed.dim()}")
+
+    def init_hidden(self, count):
+        hidden = torch.zeros(count, 16)
+        return hidden
+"""
+
+
 async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
@@ -108,6 +130,18 @@ async def test_the_file_finds_its_process_untouched(launcher, tmp_path):
     assert "drawn" in json.dumps(plain), "the forward says what it saw"
     assert "'dynamo': False" in json.dumps(rehearsed), "no operation of a trace waits for its import"
     assert rehearsed == plain
+
+
+async def test_nothing_of_a_search_is_shown_so_that_the_next_trace_shows_the_same(launcher, tmp_path):
+    """The search asks `init_hidden` for the state of 97 sequences, and tries inputs that take other branches."""
+    path = tmp_path / "decoder.py"
+    path.write_text(SEARCHED)
+    opened = await follow(launcher, path, prepared=False)
+    assert [each["name"] for each in opened["models"]] == ["Decoder"]
+    assert not any(97 in (value[1] if isinstance(value, list) else ()) for value in opened["values"])
+    assert sorted(each["line"] for each in opened["unrun"]) == [13, 16]
+    typed = await follow(launcher, path, prepared=True, fit=opened["fit"])
+    assert typed == opened
 
 
 async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):

@@ -154,6 +154,16 @@ class WorkspaceImporter:
                 found[path] = bytes(marks)
                 marks[:] = merge_marks(len(marks), [found[path], before.get(path, found[path])])
 
+    @contextlib.contextmanager
+    def unmarked(self) -> Iterator[None]:
+        """Afterwards, the marks are those of before: what ran inside does not count."""
+        before = {path: bytes(marks) for path, marks in self.ran.items()}
+        try:
+            yield
+        finally:
+            for path, marks in self.ran.items():
+                marks[:] = before.get(path, bytes(len(marks)))
+
     def uninstall(self) -> None:
         """Stop instrumenting imports; already loaded modules continue to report."""
         if self in sys.meta_path:

@@ -217,7 +217,7 @@ class Showing:
         """Search for inputs of a model, within its turn's steps."""
         run_by(built.model, entry_for(name, built.model))
         # If these inputs do not work, other arguments need steps too.
-        with report_phase("inputs", name):
+        with report_phase("inputs", name), self.hooks.searching():
             return search_inputs(built.model, self.hooks, attempts, budget or self.turn.part(0.6))
 
     def spread_sizes(self, built: Built, name: str, searched: Searched) -> tuple[Built, Searched]:

@@ -121,7 +121,8 @@ class Hooks:
     record: records a model immediately, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     user's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it last ran.
-    on_endless: this program did not.  quiet: surrounds each further call of a model that was recorded.
+    on_endless: this program did not.  quiet: surrounds each further call of a model that was recorded.  searching:
+    surrounds each search of inputs.
     """
 
     shadows: Shadows
@@ -136,6 +137,7 @@ class Hooks:
     endless: str = ""
     on_endless: Callable[[str], None] = lambda program: None
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext
+    searching: Callable[[], AbstractContextManager[None]] = nullcontext
     forget: Callable[[Any], None] = lambda trial: None
 
 
