@@ -30,6 +30,8 @@ _VIRAMA = 9
 _MARKS = re.compile(r"[\\`*_{}\[\]<>#|~&@]|^[-+=]|(?<=\bwww)\.|:(?=//)|(?<=\bmailto):|(?<=\bxmpp):", re.IGNORECASE)
 _NUMBERED = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 _TICKS = re.compile("`+")
+#: In a text such as `<Net object at 0x7f1234567890>`, or `<code object forward at 0x7f1234567890, file ...>`.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}(?=[>,])")
 _BLANKS = re.compile(r"[ \t\n]+")
 #: Maximum characters of inline code.
 _LONGEST_CODE = 300
@@ -53,6 +55,11 @@ def reveal_lines(text: str) -> str:
 def reveal_prompt(text: str) -> str:
     """`reveal_lines` for messages in an editor, with its links, `[text](command:...)`, disabled."""
     return reveal_lines(text).replace("](", "] (")
+
+
+def hide_addresses(text: str) -> str:
+    """The text without the addresses of objects in it, `<Net object at 0x7f...>`, which differ from run to run."""
+    return _ADDRESS.sub("", text)
 
 
 def reveal_within(value: Any) -> Any:

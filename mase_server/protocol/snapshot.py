@@ -41,7 +41,7 @@ from mase_server.protocol.records import (
     WeightColumns,
     key_meanings,
 )
-from mase_server.visible import reveal, reveal_lines
+from mase_server.visible import hide_addresses, reveal, reveal_lines
 
 SCHEMA = 1
 CHUNK_ROWS = 400
@@ -152,8 +152,10 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Make the shown texts visible, whatever their origin: an exception may contain any characters."""
-        object.__setattr__(self, "message", reveal_lines(self.message))
-        related: list[Related] = [{**each, "message": reveal_lines(each["message"])} for each in self.related]
+        object.__setattr__(self, "message", reveal_lines(hide_addresses(self.message)))
+        related: list[Related] = [
+            {**each, "message": reveal_lines(hide_addresses(each["message"]))} for each in self.related
+        ]
         object.__setattr__(self, "related", related)
         fixes: list[Fix] = [{**each, "title": reveal(each["title"])} for each in self.fixes]
         object.__setattr__(self, "fixes", fixes)

@@ -72,6 +72,25 @@ class Decoder(nn.Module):
 """
 
 
+ADDRESSED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        y = self.fc(x)
+        return y
+
+
+net = Net()
+"""
+
+
 async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
@@ -142,6 +161,24 @@ async def test_nothing_of_a_search_is_shown_so_that_the_next_trace_shows_the_sam
     assert sorted(each["line"] for each in opened["unrun"]) == [13, 16]
     typed = await follow(launcher, path, prepared=True, fit=opened["fit"])
     assert typed == opened
+
+
+#: Mistakes whose texts name objects by their addresses: of the file, and of a constructor.
+ADDRESSES = (
+    "raise ValueError(lambda: 1)",
+    "class Other(nn.Module):\n    def __init__(self):\n        raise ValueError(object())\n\n"
+    "    def forward(self, x):\n        return x",
+)
+
+
+@pytest.mark.parametrize("mistake", ADDRESSES)
+async def test_the_same_mistake_has_the_same_text_in_each_trace(launcher, tmp_path, mistake):
+    path = tmp_path / "net.py"
+    path.write_text(f"{ADDRESSED}{mistake}\n")
+    one, other = [(await follow(launcher, path, prepared=False)) for _ in range(2)]
+    assert one["problems"] or one["unshown"]
+    assert "0x" not in json.dumps([one["problems"], one["unshown"]])
+    assert one == other
 
 
 async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):

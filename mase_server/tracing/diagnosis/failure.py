@@ -5,7 +5,6 @@ Explainers, problems and quick fixes share these types.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,10 +17,10 @@ from mase_server.ops.types import Kwargs, TensorType
 from mase_server.tracing.recording.calling import map_leaves
 from mase_server.tracing.recording.positions import Stack
 from mase_server.tracing.recording.values import tensor_type
+from mase_server.visible import hide_addresses
 
 #: Exceptions that the user's code may raise at our borders, including its `sys.exit` and KeyboardInterrupt.
 RAISED = (Exception, SystemExit, KeyboardInterrupt)
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,7 @@ class Call:
 def write_repr(value: Any) -> str:
     """`repr` without addresses, which differ from run to run; the class's name if its own `repr` fails."""
     try:
-        return _ADDRESS.sub("", repr(value))
+        return hide_addresses(repr(value))
     except RAISED:  # the border to other people's classes
         return type(value).__name__
 

@@ -46,6 +46,7 @@ from mase_server.tracing.recording.positions import Position, resolve_mark
 from mase_server.tracing.recording.rules import OutOfRangeError
 from mase_server.tracing.recording.shadow import ValueDependentError
 from mase_server.tracing.recording.values import NestedTensorError
+from mase_server.visible import hide_addresses
 
 #: The most further places that are shown.
 MAX_RELATED = 20
@@ -446,7 +447,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]
+    return hide_addresses(str(error)).strip().partition("\n")[0]
 
 
 def _value_dependent(text: str) -> Complaint:
