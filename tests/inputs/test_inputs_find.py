@@ -269,6 +269,34 @@ def test_what_cannot_be_shown_is_one_problem_at_its_place_with_the_next_step(cod
     assert message in problems[0].message
 
 
+@pytest.mark.parametrize("decorator", ["@str", "@property"])
+def test_a_forward_that_is_no_function_is_told(decorator, tmp_path):
+    body = NET.replace("    def forward", f"    {decorator}\n    def forward")
+    (problem,) = results(written(tmp_path, body), tmp_path)
+    kind = decorator.removeprefix("@")
+    assert problem.message.startswith(f"The forward of Net is no function: it is of type {kind}, and running it")
+
+
+#: A part whose forward is no function, handed what the outer forward gets, or what it made.
+OUTER = """
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.parts = nn.Embedding(10, 4), nn.ModuleList([Net(), Net()])
+
+    def forward(self, tokens, mask):
+        return self.parts[0](self.embed(tokens), mask) if HANDED else self.parts[0](tokens)
+"""
+
+
+@pytest.mark.parametrize("handed", ["True", "False"])
+@pytest.mark.parametrize("decorator", ["@str", "@property"])
+def test_a_part_whose_forward_is_no_function_does_not_end_the_search(decorator, handed, tmp_path):
+    body = NET.replace("    def forward", f"    {decorator}\n    def forward") + OUTER.replace("HANDED", handed)
+    assert {getattr(each, "name", "") for each in results(written(tmp_path, body), tmp_path)} == {"Outer"}
+
+
 def test_a_constructor_that_fails_in_the_run_is_an_error_at_its_line(tmp_path):
     body = NET.replace("nn.Linear(width, 2)", "nn.Linear(width, 'two')") + "\nif __name__ == '__main__':\n    Net()\n"
     problems = list(problems_in(results(written(tmp_path, body), tmp_path)))

@@ -116,6 +116,19 @@ def model_classes(namespace: Mapping[str, Any], tree: ast.Module) -> dict[str, t
     return {name: kind for name, kind in found if _can_run(kind)}
 
 
+def explain_no_class(namespace: Mapping[str, Any], tree: ast.Module) -> str:
+    """Why a file has no class that can be run, as a sentence without its full stop."""
+    found = [_resolve_class_path(namespace, path) for path in _class_paths(tree)]
+    kinds = [kind for kind in found if inspect.isclass(kind) and issubclass(kind, nn.Module)]
+    for kind in kinds:
+        forward = inspect.getattr_static(kind, FORWARD)
+        if not callable(forward):
+            return f"The forward of {kind.__name__} is no function: it is of type {type(forward).__name__}"
+    if kinds:
+        return "No class of this file has a forward that can be run"
+    return "No class of this file extends torch.nn.Module"
+
+
 def library_classes(namespace: Mapping[str, Any], tree: ast.Module, folder: str) -> dict[str, type[nn.Module]]:
     """Model classes of libraries that the file imports and calls by name."""
     found = ((name, kind) for name, kind in namespace.items() if _can_run(kind) and calls_of(tree, name))

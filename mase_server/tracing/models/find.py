@@ -47,6 +47,7 @@ from mase_server.tracing.inputs.text import SpecError
 from mase_server.tracing.models.arguments import Built, Surroundings, builds
 from mase_server.tracing.models.classes import (
     class_nodes,
+    explain_no_class,
     find_root_classes,
     further_entry,
     library_classes,
@@ -240,7 +241,7 @@ class _Finder(Running):
         yield from (each for each in unshown if each.name not in self.covered)
         yield from self._describe_late()
         if not classes and not self.shown and not unknown and not self.late:
-            message = "No class of this file extends torch.nn.Module, and running it called no model"
+            message = f"{explain_no_class(vars(module), self.tree)}, and running it called no model"
             if self.explanation is not None:
                 message += f" ({told(self.explanation)})"
             message += "."

@@ -203,7 +203,10 @@ class Recorder(MetaMode):
 
     def _iterate_inputs(self, args: tuple[Any, ...], kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
         """The arguments that hold tensors, by their names in the graph."""
-        signature = inspect.signature(self.root.forward)
+        forward: object = self.root.forward
+        if not callable(forward):
+            return  # the call says so
+        signature = inspect.signature(forward)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             kind = signature.parameters[name].kind
             parts: Iterable[tuple[str, Any]] = ((name, value),)

@@ -27,6 +27,7 @@ from mase_server.tracing.inputs.searching.forward import (
     find_innermost,
     first_use,
     has_flatten,
+    has_function,
     in_order,
     walked_uses,
 )
@@ -252,7 +253,7 @@ def _list_handed_on(model: nn.Module, name: str) -> list[Choice]:
     for node in nodes:
         held = source.resolve(node.func) if source is not None and isinstance(node, ast.Call) else None
         inner = find_innermost(held) if isinstance(held, nn.Module) and held is not model else None
-        if not isinstance(node, ast.Call) or not isinstance(inner, nn.Module):
+        if not isinstance(node, ast.Call) or not isinstance(inner, nn.Module) or not has_function(inner):
             continue
         names = list(inspect.signature(inner.forward).parameters)
         given = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]

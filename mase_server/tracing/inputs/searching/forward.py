@@ -191,6 +191,16 @@ def _read_member(held: Any, index: int | str | None) -> Any:
         return None
 
 
+def has_function(module: nn.Module) -> bool:
+    """Is the forward of a part a function? If not, its call says so."""
+    return callable(inspect.getattr_static(module, "forward"))
+
+
+def forward_of(module: nn.Module) -> Callable[..., Any]:
+    """The forward of a part; if that is no function, what nn.Module has for all."""
+    return module.forward if has_function(module) else nn.Module.forward
+
+
 def first_use(model: nn.Module, wanted: Wanted) -> Use | None:
     """The first layer that a parameter of a model's forward reaches."""
     source = Source.of(model, model.forward)
@@ -442,7 +452,7 @@ class _Follower:
             return None
         called = self.source.resolve(node.func)
         if isinstance(called, nn.Module):
-            return self._follow_into(called, node, called.forward)
+            return self._follow_into(called, node, forward_of(called))
         if inspect.ismethod(called) and isinstance(called.__self__, nn.Module):
             return self._follow_into(called.__self__, node, called)
         return self._follow_functional(node)
@@ -494,7 +504,7 @@ class _Follower:
             self.flat = self.flat or isinstance(inner, nn.Flatten)
             return Use(inner, path, flat=has_flatten(module)) if telling else None
         if inner is not module:
-            function, position, name = inner.forward, 0, None
+            function, position, name = forward_of(inner), 0, None
         source = Source.of(inner, function)
         if source is None or self.depth > MAX_DEPTH:
             return None

@@ -17,7 +17,14 @@ from typing import Any
 from torch import nn
 
 from mase_server.tracing.inputs.searching.consumers import ANYTHING
-from mase_server.tracing.inputs.searching.forward import Source, Wanted, first_use, in_order, read_function
+from mase_server.tracing.inputs.searching.forward import (
+    Source,
+    Wanted,
+    first_use,
+    forward_of,
+    in_order,
+    read_function,
+)
 from mase_server.tracing.inputs.searching.words import Told, read_docstring, read_words
 from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
@@ -149,7 +156,7 @@ def _iterate_handed(source: Source, node: ast.Call, name: str) -> Iterator[tuple
         called = source.globals.get(node.func.id)
     owner, bound = source.owner, True
     if isinstance(called, nn.Module):
-        owner, called = called, called.forward
+        owner, called = called, forward_of(called)
     elif inspect.ismethod(called):
         owner = called.__self__
     else:
