@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,7 +181,9 @@ class Session:
         """The base run on real values. If this one fails too, the error on meta is raised, unless only meta has it."""
         on_meta = self.model, self.arguments, self.base
         try:
-            self.model = real_copy(self.model, self.shadows, self.construct)
+            # Its constructor has reported already.
+            with self.reports.muted() if self.reports is not None else nullcontext():
+                self.model = real_copy(self.model, self.shadows, self.construct)
         except Exception:  # noqa: BLE001 - a model that cannot be copied: what meta says stands
             raise error from None
         self.arguments = inputs_at(self.inputs)
