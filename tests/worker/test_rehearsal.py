@@ -91,6 +91,26 @@ net = Net()
 """
 
 
+TIED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, hidden_size, features):
+        super().__init__()
+        self.first = nn.Linear(12, hidden_size)
+        self.second = nn.Linear(features, 3)
+        shown = torch.zeros(features)
+        self.register_buffer("scale", shown)
+
+    def forward(self, x):
+        y = self.first(x)
+        z = self.second(y)
+        return z
+"""
+
+
 async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
@@ -179,6 +199,22 @@ async def test_the_same_mistake_has_the_same_text_in_each_trace(launcher, tmp_pa
     assert one["problems"] or one["unshown"]
     assert "0x" not in json.dumps([one["problems"], one["unshown"]])
     assert one == other
+
+
+async def test_guessed_sizes_that_an_edit_ties_or_frees_are_those_of_a_file_that_is_opened(launcher, tmp_path):
+    """They are equal where a text needs it, and differ elsewhere."""
+    path = tmp_path / "net.py"
+    texts = TIED, TIED.replace("self.second(y)", "self.second(x.new_zeros(2, self.second.in_features))")
+    opened = []
+    for text in texts:
+        path.write_text(text)
+        opened.append(await follow(launcher, path, prepared=False))
+    tied, free = [each["models"][0]["arguments"] for each in opened]
+    assert tied["hidden_size"] == tied["features"]
+    assert free["hidden_size"] != free["features"]
+    assert await follow(launcher, path, prepared=True, fit=opened[0]["fit"]) == opened[1]
+    path.write_text(TIED)
+    assert await follow(launcher, path, prepared=True, fit=opened[1]["fit"]) == opened[0]
 
 
 async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):

@@ -188,10 +188,18 @@ class Showing:
         if remembered is not None and not _takes(built.model, remembered.inputs):
             remembered = None
         if remembered is not None:
-            built, alike = self._build_as_known(built, remembered)
-            if alike and (found := self._still_works(built, name, remembered)) is not None:
+            known, alike = self._build_as_known(built, remembered)
+            free = alike and self._is_free_now(built, known, name, remembered)
+            if alike and not free and (found := self._still_works(known, name, remembered)) is not None:
+                self._forget_other(known, built)
                 yield self.cover(found)
                 return
+            if free or (known is not built and self.search(built, name, OTHER_TRIES).spec is not None):
+                # Sizes may differ now, or have to be equal: the search begins anew.
+                self.hooks.forget(known.trial)
+                known, remembered = self._resize(built, {}) or built, None
+            self._forget_other(known, built)
+            built = known
         guessed = built.source == "search"
         searched = self.search(built, name, OTHER_TRIES if guessed else MAX_ATTEMPTS)
         if searched.spec is None and remembered is None:
@@ -276,10 +284,26 @@ class Showing:
         """The model of the last search, and true; the one given if its constructor makes another one now."""
         other = self._resize(built, known.sizes) if known.sizes else built
         if other is None or digest_model(other.model) != known.built:
-            self.hooks.forget(None if other is None or other is built else other.trial)
+            self._forget_other(built, other)
             return built, False
-        self.hooks.forget(None if other is built else built.trial)
         return other, True
+
+    def _forget_other(self, kept: Built, other: Built | None) -> None:
+        """Take back what the constructor of a model reported that is not shown."""
+        if other is not None and other is not kept:
+            self.hooks.forget(other.trial)
+
+    def _is_free_now(self, plain: Built, built: Built, name: str, known: KnownSearch) -> bool:
+        """May guessed sizes that are equal differ now, of which the last text needed that they are equal?
+
+        plain: as it is guessed; built: with the sizes of the last search.
+        """
+        plan = built.plan
+        if plan is None or plan.arguments is None or not spread_sizes(plan.arguments, plan.free):
+            return False
+        again, _ = self.spread_sizes(plain, name, Searched(known.inputs, known.how))
+        self._forget_other(plain, again)
+        return again.sizes != built.sizes
 
     def _still_works(self, built: Built, name: str, known: KnownSearch) -> Found | None:
         """The model with the inputs of its last search, recorded already if the caller can do that."""
