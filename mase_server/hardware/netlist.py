@@ -238,11 +238,15 @@ class Builder:
         self.instance(f"{operation.name}_depth_{index}", "fifo", parameters, stream_ports(source, to), operation.name)
         return to
 
-    def skid(self, operation: Operation, source: Tap) -> Tap:
-        """A stream behind a skid buffer, which cuts its paths in both directions."""
+    def skid(self, operation: Operation, source: Tap, burst: int = 0) -> Tap:
+        """A stream behind a skid buffer, which cuts its paths in both directions, or behind a fifo that does the same
+        and holds all beats of a burst."""
         to = self.wires(operation.name, source.lanes, source.bits)
-        ports = stream_ports(source, to)
-        self.instance(f"{operation.name}_skid", "skid_buffer", {"DATA_WIDTH": source.width}, ports, operation.name)
+        ports, parameters = stream_ports(source, to), {"DATA_WIDTH": source.width}
+        if burst > 2:
+            self.instance(f"{operation.name}_fifo", "fifo", {**parameters, "DEPTH": burst}, ports, operation.name)
+        else:
+            self.instance(f"{operation.name}_skid", "skid_buffer", parameters, ports, operation.name)
         return to
 
 

@@ -130,6 +130,24 @@ def test_the_interval_of_a_large_design_with_engines_is_told(tmp_path):
     assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
 
 
+class Pooled(nn.Sequential):
+    """Pools whose results are read in fewer lanes."""
+
+    def __init__(self):
+        pools = (nn.ReLU(), nn.MaxPool2d(2))
+        first, second = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 16, 3, padding=1)
+        super().__init__(first, *pools, second, *pools, nn.Flatten(), nn.Linear(64, 10))
+
+
+@VERILATOR
+def test_a_pool_does_not_wait_until_a_narrower_layer_has_taken_a_result(tmp_path):
+    design, folding, made = built(Pooled(), (1, 8, 8), 24, 256)
+    found = interval(made, tmp_path, 24)
+    assert found <= 1.01 * folding.interval
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.01)
+    check(made, tmp_path, [("--stall", "40", "--seed", "5", "--reset", "150")])
+
+
 @VERILATOR
 def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})

@@ -365,7 +365,11 @@ def _build_pool2d(builder: Builder, operation: Operation) -> Tap:
     else:
         parameters["DATA_IN_0_PRECISION_0"] = before.format.width
     builder.instance(f"{operation.name}_i", module, parameters, stream_ports(source, to), operation.name)
-    return builder.skid(operation, to)
+    # The channels of a result follow one another once the window's last pixel is read, then there is a pause: if a
+    # reader with fewer lanes takes them meanwhile, the next window need not wait.
+    waits = operation.out.size // builder.lanes_wanted(operation) - operation.out.size // fold.par_out
+    too_slow = fold.cycles + waits > builder.folding.interval
+    return builder.skid(operation, to, burst=operation.out.shape[0] // fold.par_out if too_slow else 0)
 
 
 _POOL2D_RULES = {
