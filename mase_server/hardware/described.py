@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from mase_server.hardware.design import Design, Fold, Operation, Stream
-from mase_server.hardware.folding import Folding
+from mase_server.hardware.design import Design, Fold, Folding, Operation, Stream
 from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.netlist import build_netlist
 from mase_server.hardware.verilog import Instance, Joined, Netlist, Wide, find_components, precision_parameters

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mase_server.building import BUSES, SHELL_SUFFIX, Build, rtl_folder
 from mase_server.hardware.attaching import attach_to_bus, attach_to_part, bus_page, make_row, read_template
-from mase_server.hardware.design import Design, Operation, Stream
+from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
-from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.memories import (
     beats_to_hexadecimal,

@@ -10,73 +10,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, inf
 
 import torch
 
-from mase_server.hardware.design import Design, Dots, Fold, Operation, blame_operation
+from mase_server.hardware.design import Design, Dots, Engine, Fold, Folding, Operation, blame_operation
 from mase_server.hardware.kinds import KINDS
 
 
 class FoldingError(ValueError):
     """No folding satisfies the interval and the budget; the text says what would be possible."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """Multipliers that operations use in turn, in the order of the data. par_in, par_out: its lanes, which are padded
-    where they divide no sizes."""
-
-    par_in: int
-    par_out: int
-    operations: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The start of the names of its wires."""
-        return f"{self.operations[0]}_engine"
-
-
-@dataclass(frozen=True, slots=True)
-class Folding:
-    """A fold for every operation.
-
-    interval: cycles from one sample to the next: those of the slowest operation, or of the width converter before
-    one.  engines: the multipliers that several operations, or padded ones, use.
-    """
-
-    folds: Mapping[str, Fold]
-    interval: int
-    multipliers: int
-    engines: tuple[Engine, ...] = ()
-
-    @property
-    def busy(self) -> Mapping[str, int]:
-        """The cycles of a sample for which the multipliers of each operation work, for it or for others."""
-        found = {name: fold.cycles for name, fold in self.folds.items()}
-        for engine in self.engines:
-            found |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
-        if self.reads:
-            # The layers with weights from outside share the memory's port.
-            found |= {name: max(found[name], self.reads) for name, fold in self.folds.items() if fold.reads}
-        return found
-
-    @property
-    def reads(self) -> int:
-        """Cycles of a sample in which the outside memory gives weights."""
-        return sum(fold.reads for fold in self.folds.values())
-
-    @property
-    def waiting(self) -> tuple[str, ...]:
-        """The layers that wait for their weights from outside: for the memory, or for each other at its port."""
-        shared = self.reads >= self.interval
-        return tuple(name for name, fold in self.folds.items() if fold.reads and (shared or fold.reads >= fold.cycles))
-
-    @property
-    def bottlenecks(self) -> tuple[str, ...]:
-        """The slowest operations; all of an engine that is as slow."""
-        return tuple(name for name, cycles in self.busy.items() if cycles == self.interval)
 
 
 def fold_design(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:

@@ -9,8 +9,7 @@ from math import gcd
 import torch
 from torch import Tensor
 
-from mase_server.hardware.design import Design, Fold, Operation, Stream, Streamed, blame_operation
-from mase_server.hardware.folding import Engine, Folding
+from mase_server.hardware.design import Design, Engine, Fold, Folding, Operation, Stream, Streamed, blame_operation
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.memories import Words, place_regions
 from mase_server.hardware.verilog import (

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mase_server.hardware.design import Design, Operation, Stream
+from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import arithmetic, storage
 from mase_server.hardware.estimates.arithmetic import fill_parameters
 from mase_server.hardware.estimates.storage import Cost
-from mase_server.hardware.folding import Folding
 from mase_server.hardware.kinds.linear import rows_at_a_time
 from mase_server.hardware.memories import place_regions
 from mase_server.hardware.netlist import Ways, build_netlist

@@ -22,6 +22,7 @@ from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.composed import COMPUTING
 from mase_server.hardware.design import (
     Design,
+    Folding,
     Operation,
     OperationError,
     Unsupported,
@@ -39,7 +40,7 @@ from mase_server.hardware.emission import (
     usual_count,
 )
 from mase_server.hardware.estimates import Estimates, added, estimate, resources
-from mase_server.hardware.folding import Folding, FoldingError, fold_design
+from mase_server.hardware.folding import FoldingError, fold_design
 from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.lowering import Lowering
