@@ -3,13 +3,13 @@ number of multipliers.
 
 Layers are independent once the interval is given, so both answers are found by looking, not by solving, and are exact.
 Where several layers in turn use the same multipliers (`Engine`), neighbours share: that is the best split of the layers
-in their order, not of all splits.
+in their order, with or without the small ones, not of all splits.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd, inf
 
@@ -164,7 +164,7 @@ class _Sharing:
     """The splits of layers, in their order, into groups that share an engine, or stand alone."""
 
     def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int) -> None:
-        self.dots, self.ways, self.names = dots, ways, tuple(dots)
+        self.dots, self.ways, self.budget, self.names = dots, ways, budget, tuple(dots)
         ins, outs = (
             _lanes_that_matter([getattr(each, which) for each in dots.values()], budget)
             for which in ("length", "results")
@@ -182,31 +182,52 @@ class _Sharing:
         return self.split(interval)[0] + _least_multipliers(self.others, interval)
 
     def split(self, interval: int) -> tuple[int, tuple[Engine, ...]]:
-        """The groups with the fewest multipliers for an interval: their number, and the engines."""
-        best: list[tuple[float, tuple[Engine, ...]]] = [(0, ())] + [(inf, ())] * len(self.names)
-        for first, name in enumerate(self.names):
-            before, engines = best[first]
-            alone = min((each.multipliers for each in self.ways[name] if each.cycles <= interval), default=inf)
-            best[first + 1] = min(best[first + 1], (before + alone, engines), key=lambda each: each[0])
-            for end, place in self._groups_from(first, interval):
-                par_in, par_out = self.lanes[place].tolist()
-                if before + par_in * par_out < best[end][0]:
-                    engine = Engine(par_in, par_out, self.names[first:end])
-                    best[end] = before + par_in * par_out, (*engines, engine)
-        count, engines = best[-1]
+        """The groups with the fewest multipliers for an interval: their number, and the engines.
+
+        Layers that need few multipliers alone do so between the layers of a group if that is better: the lanes that
+        suit their neighbours would be idle for most of their cycles.
+        """
+        alone = [
+            min((each.multipliers for each in self.ways[name] if each.cycles <= interval), default=inf)
+            for name in self.names
+        ]
+        layers = range(len(self.names))
+        light = [index for index in layers if alone[index] * _LIGHT <= self.budget]
+        count, engines = self._split_layers(layers, interval, alone)
+        if light:
+            heavy, others = self._split_layers([each for each in layers if each not in light], interval, alone)
+            if (fewer := heavy + sum(alone[each] for each in light)) < count:
+                count, engines = fewer, others
         return (_NONE if count == inf else int(count)), engines
 
-    def _groups_from(self, first: int, interval: int) -> Iterator[tuple[int, int]]:
+    def _split_layers(
+        self, layers: Sequence[int], interval: int, alone: Sequence[float]
+    ) -> tuple[float, tuple[Engine, ...]]:
+        """The groups of neighbours among some layers with the fewest multipliers: their number, and the engines."""
+        best: list[tuple[float, tuple[Engine, ...]]] = [(0, ())] + [(inf, ())] * len(layers)
+        for first, layer in enumerate(layers):
+            before, engines = best[first]
+            best[first + 1] = min(best[first + 1], (before + alone[layer], engines), key=lambda each: each[0])
+            for end, place in self._groups_from(layers, first, interval):
+                par_in, par_out = self.lanes[place].tolist()
+                if before + par_in * par_out < best[end][0]:
+                    engine = Engine(par_in, par_out, tuple(self.names[each] for each in layers[first:end]))
+                    best[end] = before + par_in * par_out, (*engines, engine)
+        return best[-1]
+
+    def _groups_from(self, layers: Sequence[int], first: int, interval: int) -> Iterator[tuple[int, int]]:
         """The ends of the groups that begin with a layer, and the places of their lanes: the smallest, then fastest."""
         cycles, possible = torch.zeros_like(self.sizes), torch.ones_like(self.sizes, dtype=torch.bool)
-        for end in range(first, len(self.names)):
-            cycles = cycles + self.cycles[end]
-            possible = possible & (self.fastest[end] <= interval) & (cycles <= interval)
+        for end in range(first, len(layers)):
+            cycles = cycles + self.cycles[layers[end]]
+            possible = possible & (self.fastest[layers[end]] <= interval) & (cycles <= interval)
             if not possible.any():
                 return
             yield end + 1, int(torch.where(possible, self.sizes + cycles / (interval + 1), inf).argmin())
 
 
+#: Times that the multipliers of a layer that may stand alone between others fit into the budget.
+_LIGHT = 64
 #: More multipliers than any budget: there is no such folding.
 _NONE = 1 << 40
 

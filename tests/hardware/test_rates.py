@@ -148,6 +148,15 @@ def test_a_pool_does_not_wait_until_a_narrower_layer_has_taken_a_result(tmp_path
     check(made, tmp_path, [("--stall", "40", "--seed", "5", "--reset", "150")])
 
 
+def test_small_layers_stand_alone_between_others_that_share():
+    """Their vectors have one element: each would take a cycle of all multipliers."""
+    layers = (layer for _ in range(3) for layer in (nn.Conv2d(7, 7, 3, padding=1), nn.Conv2d(7, 7, 1, groups=7)))
+    _, folding, _ = built(nn.Sequential(*layers), (7, 6, 6), 1, 64)
+    (engine,) = folding.engines
+    assert (engine.par_in, engine.par_out, engine.operations) == (7, 7, ("_0", "_2", "_4"))
+    assert folding.interval == 3 * 36 * 9
+
+
 @VERILATOR
 def test_room_for_progress_alone_is_not_enough_for_the_pace(tmp_path, monkeypatch):
     monkeypatch.setattr(netlist, "compute_waiting", lambda *_: {})
