@@ -29,8 +29,9 @@ class Fold:
     taps: rows and columns of a kernel that are worked on at once; of a recurrent layer, elements of its last result and
     gates.  serial: products are made bit by bit, without multipliers.  engine: of the multipliers that other layers use
     in turn, the lanes of input and of output; None for multipliers of its own.  An engine's multipliers are not in
-    `multipliers`, and `cycles` are those of the engine that this operation takes.  reads: cycles in which a memory
-    outside gives its weights.  delay: further cycles from an operand to its result.
+    `multipliers`, and `cycles` are those of the engine that this operation takes.  held: the engine's cycles on which
+    none of its other operations counts.  reads: cycles in which a memory outside gives its weights.  delay: further
+    cycles from an operand to its result.
     """
 
     par_in: int
@@ -39,6 +40,7 @@ class Fold:
     multipliers: int
     taps: tuple[int, int] = (1, 1)
     engine: tuple[int, int] | None = None
+    held: int = 0
     serial: bool = False
     reads: int = 0
     delay: int = 0
@@ -74,17 +76,28 @@ class Dots:
         """Cycles that an engine takes for a sample; its last lanes are padded."""
         return self.vectors * -(-self.length // par_in) * -(-self.results // par_out)
 
-    def fold(self, par_in: int, par_out: int) -> Fold:
-        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with it, if any is."""
+    def fold(self, par_in: int, par_out: int, waits: bool) -> Fold:
+        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with it, if any is. waits:
+        the engine's other operations wait for its streams."""
         cycles, given = self.cycles(par_in, par_out), self.vectors * self.results
         lanes_in = _fewest_lanes(gcd(self.lanes, par_in), self.feed, cycles)
         lanes_out = _fewest_lanes(gcd(self.results, par_out), given, cycles)
-        return Fold(lanes_in, lanes_out, cycles, 0, engine=(par_in, par_out))
+        held = self.held(par_in, par_out) if waits else cycles
+        return Fold(lanes_in, lanes_out, cycles, 0, engine=(par_in, par_out), held=held)
 
     def fastest(self, par_in: int, par_out: int) -> int:
         """Cycles of a sample with an engine to itself: those of the engine or of its streams."""
         given = self.vectors * self.results // gcd(self.results, par_out)
         return max(self.cycles(par_in, par_out), self.feed // gcd(self.lanes, par_in), given)
+
+    def held(self, par_in: int, par_out: int) -> int:
+        """Cycles of a sample on which no other operation of the engine can count at worst: slow streams leave gaps in
+        which the next operation waits for this one's results, unless the buffers, of two vectors, hide them."""
+        return (self.cycles if self.vectors <= _BUFFERED else self.fastest)(par_in, par_out)
+
+
+#: Vectors, and their results, that a component before an engine stores.
+_BUFFERED = 2
 
 
 def _fewest_lanes(possible: int, beats: int, cycles: int) -> int:
@@ -131,7 +144,7 @@ class Folding:
         """The cycles of a sample for which the multipliers of each operation work, for it or for others."""
         found = {name: fold.cycles for name, fold in self.folds.items()}
         for engine in self.engines:
-            found |= dict.fromkeys(engine.operations, sum(self.folds[name].cycles for name in engine.operations))
+            found |= dict.fromkeys(engine.operations, sum(self.folds[name].held for name in engine.operations))
         if self.reads:
             # The layers with weights from outside share the memory's port.
             found |= {name: max(found[name], self.reads) for name, fold in self.folds.items() if fold.reads}

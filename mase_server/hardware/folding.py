@@ -16,6 +16,7 @@ from math import gcd, inf
 import torch
 
 from mase_server.hardware.design import Design, Dots, Engine, Fold, Folding, Operation, blame_operation
+from mase_server.hardware.estimates.estimating import follow_interval
 from mase_server.hardware.kinds import KINDS
 
 
@@ -92,16 +93,35 @@ def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding
 
 def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget."""
-    shared = _fold_with_engines(design, ways, budget)
+    hopeful, *found = (_fold_with_engines(design, ways, budget, waits) for waits in (False, True))
     least = _fold_within_interval(design, ways, _slowest_interval(ways)).multipliers
     if budget >= least:
-        found = _fold_alone(design, ways, budget)
-        return found if shared is None or found.interval <= shared.interval else shared
-    if shared is None:
+        found.insert(0, _fold_alone(design, ways, budget))
+    safe = [each for each in found if each is not None]
+    if not safe:
         sharing = sum(_dots_of(design, name) is not None for name in ways)
         least -= max(0, sharing - 1)
         raise FoldingError(f"{budget} multipliers are too few: the {len(ways)} layers need {least} at least")
-    return shared
+    return _choose_fastest(design, hopeful, safe)
+
+
+def _choose_fastest(design: Design, hopeful: Folding | None, safe: Sequence[Folding]) -> Folding:
+    """The folding with the shortest interval. hopeful: layers of an engine count on the gaps of each other's streams,
+    so it is followed beat by beat, and so are others that it is compared with; if the design is too large for that, it
+    is not chosen. Of equal ones, the first of `safe` is."""
+    best = min(safe, key=lambda each: each.interval)
+    if hopeful is None or hopeful.engines == best.engines:
+        return best
+    found, shortest = best, inf
+    for each in sorted([*safe, hopeful], key=lambda each: each.interval):
+        if each.interval >= shortest:
+            break
+        interval = follow_interval(design, each) if each.engines else each.interval
+        if interval is None:
+            return best
+        if interval < shortest:
+            found, shortest = each, interval
+    return found
 
 
 def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
@@ -124,13 +144,13 @@ def _dots_of(design: Design, name: str) -> Dots | None:
     return None if dots is None or "streamed" in operation.options else dots(design, operation)
 
 
-def _fold_with_engines(design: Design, ways: _Ways, budget: int) -> Folding | None:
+def _fold_with_engines(design: Design, ways: _Ways, budget: int, waits: bool) -> Folding | None:
     """The folding with the shortest interval within a budget if neighbours may share multipliers; None if there is
-    none."""
+    none. waits: layers of an engine wait for each other's streams (`Dots.held`)."""
     dots = {name: each for name in ways if (each := _dots_of(design, name)) is not None}
     if not dots or budget < 1:
         return None
-    sharing = _Sharing(dots, ways, budget)
+    sharing = _Sharing(dots, ways, budget, waits)
     low = max(_fastest_interval(sharing.others), _fewest_reads(ways))
     high = max(sum(each.fastest(1, 1) for each in dots.values()), _slowest_interval(ways))
     spare = budget
@@ -150,7 +170,7 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
     """The folding with the engines for an interval."""
     engines = sharing.split(interval)[1]
     folds = {
-        name: (sharing.dots[name].fold(engine.par_in, engine.par_out),)
+        name: (sharing.dots[name].fold(engine.par_in, engine.par_out, sharing.waits),)
         for engine in engines
         for name in engine.operations
     }
@@ -163,17 +183,17 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
 class _Sharing:
     """The splits of layers, in their order, into groups that share an engine, or stand alone."""
 
-    def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int) -> None:
-        self.dots, self.ways, self.budget, self.names = dots, ways, budget, tuple(dots)
+    def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int, waits: bool) -> None:
+        self.dots, self.ways, self.budget, self.waits, self.names = dots, ways, budget, waits, tuple(dots)
         ins, outs = (
             _lanes_that_matter([getattr(each, which) for each in dots.values()], budget)
             for which in ("length", "results")
         )
         self.lanes = torch.tensor([(each, other) for each in ins for other in outs if each * other <= budget])
         self.sizes = self.lanes.prod(1)
-        self.cycles, self.fastest = (
+        self.held, self.fastest = (
             torch.tensor([[getattr(each, which)(*lanes) for lanes in self.lanes.tolist()] for each in dots.values()])
-            for which in ("cycles", "fastest")
+            for which in ("held" if waits else "cycles", "fastest")
         )
         self.others = {name: folds for name, folds in ways.items() if name not in dots}
 
@@ -219,7 +239,7 @@ class _Sharing:
         """The ends of the groups that begin with a layer, and the places of their lanes: the smallest, then fastest."""
         cycles, possible = torch.zeros_like(self.sizes), torch.ones_like(self.sizes, dtype=torch.bool)
         for end in range(first, len(layers)):
-            cycles = cycles + self.cycles[layers[end]]
+            cycles = cycles + self.held[layers[end]]
             possible = possible & (self.fastest[layers[end]] <= interval) & (cycles <= interval)
             if not possible.any():
                 return

@@ -24,6 +24,10 @@ from mase_server.protocol.records import Estimate, Totals
 #: Beats of a sample above which they are not simulated one by one; with engines, whose bursts are among them; and those
 #: above which fewer samples of these are.
 _MOST_BEATS, _MOST_BEATS_OF_ENGINES, _MANY_BEATS = 200_000, 100_000, 20_000
+#: With engines the samples that are followed, and those of them at either end that do not count.
+_SAMPLES, _FEW_SAMPLES = (17, 2), (4, 1)
+#: The same to choose between foldings, and beats of a sample above which none is followed for that.
+_SAMPLES_TO_CHOOSE, _MOST_BEATS_TO_CHOOSE = (8, 2), 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,26 +100,45 @@ def instance_cost(instance: Instance, memories: Mapping[str, Memory]) -> Cost:
     return Cost() if known is None else known(fill_parameters(instance, memories))
 
 
+def follow_interval(design: Design, folding: Folding) -> float | None:
+    """The interval of a folding whose layers share multipliers, followed beat by beat; None if that takes too long."""
+    if _count_beats(design, folding) > _MOST_BEATS_TO_CHOOSE:
+        return None
+    found = _prepare_run(design, build_netlist(design, folding))
+    steady = run_until_steady(found, _SAMPLES_TO_CHOOSE)
+    return None if steady is None else steady[0]
+
+
 def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running | None, float, int]:
     """The timing of a netlist after some samples, its interval and its latency. The timing is None if there are too
     many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
-    beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
-    beats += sum(folding.folds[name].cycles // each.par_out for each in folding.engines for name in each.operations)
-    beats += sum(fold.cycles for fold in folding.folds.values() if fold.reads)
+    beats = _count_beats(design, folding)
     most, samples = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS, 0
     if made.regions:
         samples = 2 + estimate_latency(design, folding, made) // folding.interval
         most //= samples
     if beats > most or any(instance.module not in TIMINGS for instance in made.instances):
         return None, folding.interval, estimate_latency(design, folding, made)
-    beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
-    outputs = [design.operations[name].out.size for name in design.outputs]
-    found = prepare_run(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
+    found = _prepare_run(design, made)
     if made.regions:
         # Samples find weights that came before the first one: their interval is shorter than later ones have.
         found.send(samples)
         return found, folding.interval, found.ends()[0] - found.begins if found.ends() else 0
-    return found, *(run_until_steady(found, beats > _MANY_BEATS) or (folding.interval, 0))
+    counted = _FEW_SAMPLES if beats > _MANY_BEATS else _SAMPLES
+    return found, *(run_until_steady(found, counted) or (folding.interval, 0))
+
+
+def _count_beats(design: Design, folding: Folding) -> int:
+    """Beats of a sample between operations, to engines and from outside."""
+    beats = sum(operation.out.size // _lanes_out(folding, operation.name) for operation in design.operations.values())
+    beats += sum(folding.folds[name].cycles // each.par_out for each in folding.engines for name in each.operations)
+    return beats + sum(fold.cycles for fold in folding.folds.values() if fold.reads)
+
+
+def _prepare_run(design: Design, made: Netlist) -> Running:
+    beats_in = [operation.out.size // tap.lanes for operation, tap in zip(design.inputs, made.inputs, strict=True)]
+    outputs = [design.operations[name].out.size for name in design.outputs]
+    return prepare_run(made, beats_in, [size // tap.lanes for size, tap in zip(outputs, made.outputs, strict=True)])
 
 
 def _lanes_out(folding: Folding, name: str) -> int:

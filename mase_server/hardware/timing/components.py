@@ -447,8 +447,6 @@ TIMINGS: Mapping[str, Timing] = {
 # beats a sample are followed in groups instead (`estimates.estimating`), within two percent where nothing is shared.
 
 _SAMPLES, _MOST_SAMPLES = 6, 40
-#: With engines the samples, and those of them at either end that do not count.
-_SAMPLES_OF_ENGINES, _FEW_SAMPLES_OF_ENGINES = (17, 2), (4, 1)
 
 
 @dataclass(slots=True)
@@ -540,12 +538,13 @@ def valid_wires(instance: Instance, way: str) -> list[str]:
     return found
 
 
-def run_until_steady(found: Running, is_large: bool = False) -> tuple[float, int] | None:
+def run_until_steady(found: Running, counted: tuple[int, int]) -> tuple[float, int] | None:
     """Cycles from one result to the next, once they are constant, and from the first beat in to the last beat of the
-    first result. None if nothing moves any more. is_large: with engines, fewer samples are followed."""
+    first result. None if nothing moves any more. counted: with engines the samples that are followed, and those of
+    them at either end that do not count."""
     if any(engine.turns for engine in found.engines.values()):
         # All samples decide who is served first, so all are sent at once. The last ones find engines idle.
-        count, edge = _FEW_SAMPLES_OF_ENGINES if is_large else _SAMPLES_OF_ENGINES
+        count, edge = counted
         found.send(count)
         ends = found.ends()
         middle = ends[edge:-edge]
