@@ -12,7 +12,7 @@ from mase_server.hardware.estimates import estimate
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.hardware.twin import integer_graph
-from mase_server.passes.verilog.told import prepare_graph
+from mase_server.passes.verilog.told import build, prepare_graph
 from tests.hardware.simulating import check, latency, simulated
 from tests.hardware.test_emission import VERILATOR
 from tests.hardware.test_lowering import mlp
@@ -104,6 +104,17 @@ def test_a_stream_of_fixed_point_is_there_before_each_block():
     assert {rounded.get(each.name, each.op).split(",")[0] for each in before} == {"fixed(14", "get_attr"}
     readers = {user.name for each in blocks for user in each.users}
     assert readers == {"_0", "_2", "_4"}, "nothing is rounded again between blocks and layers"
+
+
+def test_a_conversion_stands_at_the_layer_that_asks_for_it():
+    """Blocks at the layer that reads them, another fixed point at the layer whose result it is."""
+    found = build(prepared("rows")[0], Build(), "Tokens")
+    scopes = [each["scope"] for each in found["operations"] if each["module"] == "mxint_cast"]
+    assert scopes == ["up", "down", "head", "head"]
+    torch.manual_seed(0)
+    graph = MaseGraph(nn.Sequential(nn.GRU(4, 6, batch_first=True)), {"input": torch.randn(2, 3, 4)})
+    found = build(graph, Build(), "GRU")
+    assert {each["scope"] for each in found["operations"] if each["module"] == "fixed_cast"} == {"0"}
 
 
 @VERILATOR

@@ -7,6 +7,7 @@ Accuracy is measured last, because that changes the graph which lazy tables stil
 
 from __future__ import annotations
 
+import operator
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -468,7 +469,7 @@ class Places:
         nodes = list(graph.fx_graph.nodes)
         gives = {node.name: str(node.meta[key]) for key in (PART_OF, GIVES) for node in nodes if key in node.meta}
         rounds = {node.name: node.all_input_nodes[0].name for node in nodes if format_text(node) is not None}
-        return cls({node.name: path_of(node) for node in nodes}, gives, rounds, recorded)
+        return cls({node.name: _path_of_work(node) for node in nodes}, gives, rounds, recorded)
 
     def nodes(self, operation: Operation, design: Design) -> list[str]:
         """The names of the operation's nodes and of those that they represent; for a buffer, those of its source."""
@@ -488,6 +489,19 @@ class Places:
     def path(self, operation: Operation) -> str:
         """The path of an operation's module: the module that computes, not the one whose result it rounds."""
         return next((self.paths[name] for name in operation.nodes if name in self.paths), "")
+
+
+def _path_of_work(node: fx.Node) -> str:
+    """The path of a node's module; of a rounding that of the layer whose result it rounds, or of the one that reads in
+    another format what has been rounded already."""
+    if (own := path_of(node)) or format_text(node) is None:
+        return own
+    source = node.all_input_nodes[0]
+    if format_text(source) is not None:
+        return next(filter(None, map(path_of, node.users)), "")
+    while source.target is operator.getitem:
+        source = source.all_input_nodes[0]
+    return path_of(source)
 
 
 def node_names_by_path(graph: fx.Graph) -> dict[str, str]:
