@@ -20,6 +20,7 @@ CASES = {
     "jet": (lambda: mlp(16, 64, 32, 32, 5), (16,), 52, (8, 4)),
     "residual": (Block, (2, 6, 5), 8, (8, 4)),
     # Narrow data have small tables, which Yosys takes less time for.
+    "wide": (lambda: mlp(8, 6, 5), (8,), 4, (24, 12)),
     "gru": (lambda: Sequences(nn.GRU, "last", units=12), (5, 4), 40, (5, 2)),
 }
 

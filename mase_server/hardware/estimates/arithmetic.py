@@ -57,7 +57,9 @@ def of_multiply(given: Given) -> Cost:
     """`fixed_multiply`"""
     width = given["DATA_IN_0_PRECISION_0"] + given["DATA_IN_1_PRECISION_0"]
     fraction = given["DATA_IN_0_PRECISION_1"] + given["DATA_IN_1_PRECISION_1"]
-    return _rounding_cost(given, width, fraction) + multiplications_cost(given["DATA_IN_0_PARALLELISM_DIM_0"])
+    return _rounding_cost(given, width, fraction) + multiplications_cost(
+        given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_IN_0_PRECISION_0"], given["DATA_IN_1_PRECISION_0"]
+    )
 
 
 def dot_core(given: Given, size: int, lanes: int) -> Cost:
@@ -86,7 +88,7 @@ def mac_cost(given: Given, size: int, lanes: int) -> Cost:
         rounding
         + logic_cost(0.8 * width)
         + sums_cost(width, *_adder_tree_widths(product, lanes))
-        + multiplications_cost(lanes)
+        + multiplications_cost(lanes, given["DATA_IN_0_PRECISION_0"], given[f"{weight}_PRECISION_0"])
     )
 
 
@@ -133,9 +135,10 @@ def of_engine(given: Given) -> Cost:
     lanes, outs, width = (
         given[name] for name in ("DATA_IN_0_PARALLELISM_DIM_0", "DATA_OUT_0_PARALLELISM_DIM_0", "SUM_WIDTH")
     )
-    product = given["DATA_IN_0_PRECISION_0"] + given["WEIGHT_PRECISION_0"]
-    selected = lanes * given["DATA_IN_0_PRECISION_0"] + lanes * outs * given["WEIGHT_PRECISION_0"]
-    each = multiplications_cost(lanes) + sums_cost(width, *_adder_tree_widths(product, lanes)) + logic_cost(0.4 * width)
+    factors = given["DATA_IN_0_PRECISION_0"], given["WEIGHT_PRECISION_0"]
+    product, selected = sum(factors), lanes * factors[0] + lanes * outs * factors[1]
+    each = multiplications_cost(lanes, *factors) + logic_cost(0.4 * width)
+    each += sums_cost(width, *_adder_tree_widths(product, lanes))
     # A table of four inputs selects from two layers.
     return each * outs + logic_cost(selected * (given["COUNT"] // 2) + 4 * given["COUNT"])
 
@@ -462,7 +465,7 @@ def of_norm(given: Given) -> Cost:
 def _product_cost(given: Given, width: int, other: int) -> Cost:
     """A product of a norm: a multiplier, or an addition for each bit of the second factor."""
     if not given["SERIAL"]:
-        return multiplications_cost(1)
+        return multiplications_cost(1, width, other)
     return sums_cost(width + 1) + logic_cost(2 * width + other + 6) + counter_cost(other)
 
 

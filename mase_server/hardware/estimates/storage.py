@@ -6,7 +6,7 @@ The numbers are Yosys's for single components over widths and depths (`benchmark
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 
 from mase_server.hardware.timing.times import Given, clog2
 
@@ -18,7 +18,7 @@ _OF_CARRY, _OF_CELL = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Multiplications a cycle; cells of an ECP5 as Yosys counts them; bits of weights, buffers and tables.
+    """Multipliers of 18 bits; cells of an ECP5 as Yosys counts them; bits of weights, buffers and tables.
 
     logic: four-input tables (LUT4).  carries: pairs of bits of a sum (CCU2C).  cells: distributed memory of 16 words of
     four bits (TRELLIS_DPR16X4).
@@ -69,9 +69,13 @@ def sums_cost(*widths: int) -> Cost:
 _SHORTEST_SUM = 5
 
 
-def multiplications_cost(number: float) -> Cost:
-    """The cost of multipliers only."""
-    return Cost(multipliers=number)
+def multiplications_cost(number: float, *widths: int) -> Cost:
+    """The cost of multipliers only. widths: of the factors; wider ones than a multiplier's take several."""
+    return Cost(multipliers=number * prod(max(1, -(-(width - 1) // _MULTIPLIER)) for width in widths))
+
+
+#: Bits of a multiplier's factors; one bit more becomes tables.
+_MULTIPLIER = 18
 
 
 #: Cells of distributed memory that one block memory must replace to be used.
