@@ -43,7 +43,8 @@ async def simulate(
     cache: the folder of programs, keyed by the content of the sources; new weights or vectors need no new program.
     stall: both sides pause in this percentage of the cycles.  late: sinks wait for valid.  reset: at this cycle, in
     flight.  limit: seconds in all, None for no limit.  progress: receives reports.  wave: a waveform to write, and a
-    picture beside it, by a second run.  Errors are in "log", with status "failed"; cancelling ends all programs.
+    picture beside it, by a second run; if it cannot be written, "log" says why.  Other errors are in "log", with status
+    "failed"; cancelling ends all programs.
     """
     # The second tells the memory with weights, where there is one.
     options = ["--stall", str(stall), f"+stall={stall}", "--seed", str(seed)]
@@ -78,8 +79,13 @@ async def _simulate_folder(
     if wave is None:
         return record
     window = choose_window(wave, told.marks, record["cycles_per_vector"])
-    made = await build_program(replace(sources, wave=True), tools, cache, progress)
-    return {**record, "wave": await _record_wave(made, folder, options, progress, wave.file.absolute(), window)}
+    try:
+        made = await build_program(replace(sources, wave=True), tools, cache, progress)
+        found = await _record_wave(made, folder, options, progress, wave.file.absolute(), window)
+    except SimulationError as error:
+        # What was compared stays compared.
+        return {**record, "log": "\n".join(filter(None, (record["log"], f"no waveform: {error}")))}
+    return {**record, "wave": found}
 
 
 async def _record_wave(
