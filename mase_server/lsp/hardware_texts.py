@@ -129,7 +129,9 @@ def simulation_text(title: str, told: Mapping[str, Any], emitted: Mapping[str, A
     if told["cycles_per_vector"] is not None:
         parts.append(f"{told['cycles_per_vector']:,.1f} cycles per vector{_estimate_text(totals, 'interval')}")
     parts.append(f"latency {format_count(told['latency'], 'cycle')}{_estimate_text(totals, 'latency')}")
-    return f"{what}: {', '.join(parts)}{_first_mismatch_text(told['first'])}"
+    # Of equal vectors, the log tells why there is no waveform.
+    further = f". {_shorten_refusal(_last_line(told['log']))}" if told["status"] == "equal" and told["log"] else ""
+    return f"{what}: {', '.join(parts)}{_first_mismatch_text(told['first'])}{further}"
 
 
 def _mismatches_text(told: Mapping[str, Any]) -> str:

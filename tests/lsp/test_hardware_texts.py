@@ -155,6 +155,8 @@ def test_a_card_gives_no_estimate_of_hardware_that_there_is_not():
          "Net: 100 vectors, 0 mismatches, 128.0 cycles per vector (estimate 128), latency 412 cycles (estimate 412)"),
         ({"vectors": 1, "cycles_per_vector": None},
          "Net: 1 vector, 0 mismatches, latency 412 cycles (estimate 412)"),
+        ({"cycles_per_vector": None, "log": "no waveform: it.vcd cannot be written"},
+         "Net: 100 vectors, 0 mismatches, latency 412 cycles (estimate 412). no waveform: it.vcd cannot be written"),
         ({"status": "different", "mismatches": 1, "first": FIRST, "cycles_per_vector": None},
          "Net: 100 vectors, 1 element differs, latency 412 cycles (estimate 412). "
          "The first: output data_out_0, vector 3, element 7 is 13, expected -12"),
