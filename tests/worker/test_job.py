@@ -326,6 +326,18 @@ def test_a_check_that_is_gone_leaves_nothing_behind_in_the_symbols(tmp_path, che
     assert told[0] == told[1] == [{"B": 2, "T": 48}, [], True]
 
 
+@pytest.mark.parametrize("forward", ["[1]", "{}", "'soon'", "None"])
+def test_a_forward_that_is_no_function_hides_no_other_model(tmp_path, forward):
+    odd = f"class Odd(nn.Module):\n    forward = {forward}\n\n\n"
+    holds = odd + MLP.replace("super().__init__()", "super().__init__()\n        self.odd = Odd()")
+    call = "Odd()(torch.ones(2, 3))"
+    job = Job(tmp_path, f"{holds}\n\n{call}\n")
+    assert [each["name"] for each in job.payload["models"]] == ["Odd", "MLP"]
+    (told,) = job.problems
+    assert (told["code"], told["line"]) == ("forward-error", job.text.splitlines().index(call) + 1)
+    assert "is not a callable object" in told["message"]
+
+
 def test_how_a_models_arguments_and_program_were_is_told_of_this_text_alone(tmp_path):
     text = MLP.replace("width=8", "width")
     broken = Job(tmp_path, f"{text}\n\nprint(unknown)\n")

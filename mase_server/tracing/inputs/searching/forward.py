@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -115,10 +116,14 @@ class Wanted:
     attribute: bool = False
 
 
-def read_function(function: Callable[..., Any]) -> tuple[str, ast.FunctionDef | None]:
-    """The text of a function or method, and its syntax tree: None if there is none to read. Nobody may change it."""
+def read_function(function: Any) -> tuple[str, ast.FunctionDef | None]:
+    """The text of a function or method, and its syntax tree: None if there is none to read. Nobody may change it.
+
+    function: a `forward` may be anything that a class or a module can hold.
+    """
     plain = inspect.unwrap(function)
-    return _parse_once(getattr(plain, "__func__", plain))
+    plain = getattr(plain, "__func__", plain)
+    return _parse_once(plain) if isinstance(plain, FunctionType) else ("", None)
 
 
 @lru_cache(maxsize=1024)

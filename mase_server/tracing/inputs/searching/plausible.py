@@ -11,8 +11,6 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any
 
 from torch import nn
 
@@ -230,19 +228,12 @@ def _least(at: ast.expr) -> int:
     return (index + 1 if index >= 0 else -index) if type(index) is int else 0
 
 
-@lru_cache(maxsize=512)
-def _does_split_heads(forward: Any) -> bool:
-    try:
-        return _HEADS.search(inspect.getsource(forward)) is not None
-    except (OSError, TypeError):
-        return False
-
-
 def splits_heads(model: nn.Module) -> bool:
     """Does a part of the model split tokens of features into heads?"""
     kinds = {type(part) for part in model.modules()}
-    return any(_does_split_heads(kind.forward) for kind in kinds if not kind.__module__.startswith("torch.")) or any(
-        isinstance(part, nn.MultiheadAttention) for part in model.modules()
+    own = (kind for kind in kinds if not kind.__module__.startswith("torch."))
+    return any(issubclass(kind, nn.MultiheadAttention) for kind in kinds) or any(
+        _HEADS.search(read_function(kind.forward)[0]) for kind in own
     )
 
 
