@@ -365,3 +365,25 @@ def test_a_model_is_made_without_the_weights_that_it_downloads_itself(workspace)
     assert set(found) == {"Tokenizer"}, "Distance is part of it, and Built gets a layer by loading"
     for each in found.values():
         assert each.model(torch.ones(1, 3, 9, 9, device="meta")).shape == (1, 1, 7, 7)
+
+
+#: Classes whose argument has the name of the class itself, or of another class that needs such a one.
+OWN_NAMES = {
+    "itself": {"Tagger": "tagger"},
+    "each other": {"Left": "right", "Right": "left"},
+    "one in a circle": {"Tagger": "left", "Left": "right", "Right": "left"},
+}
+
+
+@pytest.mark.parametrize("names", OWN_NAMES.values(), ids=OWN_NAMES)
+def test_no_class_is_an_argument_of_itself(workspace, names):
+    text = HEAD + "".join(
+        f"class {kind}(nn.Module):\n    def __init__(self, {part}):\n        super().__init__()\n"
+        f"        self.{part} = {part}\n        self.fc = nn.Linear(8, 8)\n\n"
+        f"    def forward(self, x):\n        return self.fc(self.{part}(x))\n\n\n"
+        for kind, part in names.items()
+    )
+    whole = found_of(next(iter(names)), looked_at(workspace, text))
+    parts = [type(part).__name__ for part in whole.model.modules()]
+    assert [parts.count(kind) for kind in names] == [1] * len(names)
+    assert runs_in_eager(whole).shape[-1] == 8

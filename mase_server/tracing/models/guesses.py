@@ -141,13 +141,14 @@ def lacking_arguments(
     alike = {name for name in open_ones if lists.search(name) and not CONFIG_NAME.search(name)}
     # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers.
     listed = (alike & _list_sequences(source) if lists is PLURAL else None) or alike
-    return {
-        each.name: usual_list(each.name)
-        if each.name in listed
-        else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
-        for each in list_required_parameters(function)
-        if each.name not in given
-    }
+    with _being_made(function):
+        return {
+            each.name: usual_list(each.name)
+            if each.name in listed
+            else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
+            for each in list_required_parameters(function)
+            if each.name not in given
+        }
 
 
 def _list_sequences(source: ast.AST) -> set[str]:
@@ -174,8 +175,24 @@ def _read_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
         return {}
 
 
-#: The configurations whose arguments are being guessed: what a class needs may be one of its own.
-_FILLED: list[type] = []
+#: The classes and functions whose arguments are being guessed or made: none is an argument of itself, nor of a part.
+_UNDERWAY: list[Any] = []
+
+
+def _is_underway(kind: Any) -> bool:
+    return any(each is kind for each in _UNDERWAY)
+
+
+@contextlib.contextmanager
+def _being_made(kind: Any) -> Iterator[None]:
+    """Raise NoArgumentsError if it is made of itself."""
+    if _is_underway(kind):
+        raise NoArgumentsError(f"{kind.__name__} is made of another {kind.__name__}")
+    _UNDERWAY.append(kind)
+    try:
+        yield
+    finally:
+        _UNDERWAY.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,15 +324,6 @@ class _Guess:
     def filled(self, kind: type) -> Any:
         """A configuration as the file or the workspace makes it; else with its defaults, and fields without one get the
         workspace's value, else the usual one."""
-        if kind in _FILLED:
-            raise NoArgumentsError(f"{kind.__name__} is made of another {kind.__name__}")
-        _FILLED.append(kind)
-        try:
-            return self._fill(kind)
-        finally:
-            _FILLED.pop()
-
-    def _fill(self, kind: type) -> Any:
         given: Mapping[str, Any] = {}
         if needed := [each.name for each in list_required_parameters(kind)]:
             made, given = self._find_made(kind)
@@ -381,7 +389,13 @@ def _find_block_class(name: str, around: Surroundings) -> Any:
 
 def _make_instance(kind: type[nn.Module], around: Surroundings) -> Made:
     """A module for an argument, with its own usual arguments."""
-    return Made(lambda: kind(**make_arguments(usual_arguments(kind, around))), f"{kind.__name__}(...)")
+
+    def make() -> nn.Module:
+        arguments = usual_arguments(kind, around)
+        with _being_made(kind):
+            return kind(**make_arguments(arguments))
+
+    return Made(make, f"{kind.__name__}(...)")
 
 
 def _small_network() -> nn.Module:
@@ -408,7 +422,7 @@ def parts_for(
         return
     lower = name.lower()
     space = around.namespace
-    modules = {key: kind for key, kind in space.items() if _is_module_class(kind)}
+    modules = {key: kind for key, kind in space.items() if _is_module_class(kind) and not _is_underway(kind)}
     alike = [kind for key, kind in modules.items() if lower in key.lower() or key.lower() in lower]
     instances = (make(kind) or _make_instance(kind, around) for kind in alike)
     if attribute:
@@ -463,7 +477,7 @@ def _find_classes_elsewhere(attributes: Sequence[str], name: str, around: Surrou
                 found.append((unlike, str(path), tree, node.name))
     for _, file, tree, kind in sorted(found, key=lambda each: each[0])[:MAX_CLASSES_ELSEWHERE]:
         made = import_definition(file, tree, kind, around)
-        if _is_module_class(made):
+        if _is_module_class(made) and not _is_underway(made):
             yield made
 
 
