@@ -59,8 +59,11 @@ def _put_in_tree(tree: Spec, path: Path, spec: Spec) -> Spec:
         return spec
     match tree:
         case SequenceSpec(items):
+            # The records of a list are samples of one data set: they have the same members.
+            alike = isinstance(items[0], MapSpec) and len(set(items)) == 1
             changed = (
-                _put_in_tree(item, path[1:], spec) if index == path[0] else item for index, item in enumerate(items)
+                _put_in_tree(item, path[1:], spec) if alike or index == path[0] else item
+                for index, item in enumerate(items)
             )
             return replace(tree, items=tuple(changed))
         case MapSpec(pairs):
