@@ -420,3 +420,51 @@ Net()(torch.zeros(2, 30000))
     payload = traced(workspace.parent, {"net.py": HEAD + body})
     assert [each["code"] for each in payload["problems"]] == ["value-dependent"]
     assert "too big to be run with numbers" in payload["problems"][0]["message"]
+
+
+CRITERION = """
+class Criterion(nn.Module):
+    def pair(self, outputs, targets):
+        labels = torch.cat([t["labels"] for t in targets])
+        boxes = torch.cat([t["boxes"] for t in targets])
+        cost = torch.cdist(outputs["pred_boxes"].flatten(0, 1), boxes)
+        return cost - outputs["pred_logits"].flatten(0, 1)[:, labels]
+
+    def forward(self, outputs, targets):
+        last = {key: value for key, value in outputs.items() if key != "aux_outputs"}
+        count = sum(len(t["labels"]) for t in targets)
+        cost = self.pair(last, targets) / count
+        if "aux_outputs" in outputs:
+            for one in outputs["aux_outputs"]:
+                cost = cost + self.pair(one, targets) / count
+        return cost
+"""
+
+
+def test_a_criterion_gets_what_it_reads_of_a_models_output_and_of_each_target(workspace):
+    model = shown(workspace, CRITERION)[0]["Criterion"]
+    outputs, targets = model.spec.entries["outputs"], model.spec.entries["targets"]
+    assert {key for key, _ in outputs.items} == {"pred_logits", "pred_boxes"}  # others only if they are there
+    assert [[key for key, _ in target.items] for target in targets.items] == [["labels", "boxes"]] * 2
+    values = model.inputs
+    queries = values["outputs"]["pred_boxes"].shape[:2].numel()
+    assert runs_in_eager(model).shape == (queries, sum(len(target["labels"]) for target in values["targets"]))
+
+
+@pytest.mark.parametrize("demand", ['assert "mask" in batch', 'if "mask" not in batch:\n            raise KeyError'])
+def test_an_entry_that_is_asked_for_may_be_absent_unless_the_code_insists_on_it(workspace, demand):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 2)
+
+    def forward(self, batch):
+        DEMAND
+        y = self.layer(batch["x"])
+        if "bias" in batch:
+            y = y + batch["bias"].sin()
+        return y, batch["mask"]
+"""
+    model = shown(workspace, body.replace("DEMAND", demand))[0]["Net"]
+    assert [key for key, _ in model.spec.entries["batch"].items] == ["x", "mask"]

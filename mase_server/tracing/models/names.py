@@ -78,8 +78,16 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
     ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
+    (  # of a detector, for each of its queries or anchors
+        r"^pred_box(es)?$",
+        (TensorSpec("f32", ("B", "N", 4), "uniform"), TensorSpec("f32", ("B", 4), "uniform")),
+    ),
     (
-        r"^(gt_|pred_|b)?box(es)?$",
+        r"^(pred|cls|class)_(logits|scores)$",
+        (TensorSpec("f32", ("B", "N", 10)), TensorSpec("f32", ("B", 10)), TensorSpec("f32", ("B", 10, "H", "W"))),
+    ),
+    (
+        r"^(gt_|b)?box(es)?$",
         (TensorSpec("f32", ("B", 4), "uniform"), TensorSpec("f32", ("B", "N", 4), "uniform")),
     ),
     (r"^annot(ation)?s$", (TensorSpec("f32", ("B", "N", 5)),)),

@@ -213,7 +213,7 @@ def _of_kind(model: nn.Module, name: str) -> list[Choice]:
     if _is_called(model, name):
         return [Choice(ConstantSpec(give_back), f"a function that gives back what {name} takes")]
     keys = keys_of(model, name)
-    if keys:
+    if keys or _is_asked_for_keys(model, name):
         return _list_container_choices(model, name, keys)
     if records := _list_record_choices(model, name):
         return records
@@ -442,7 +442,6 @@ def _list_record_choices(model: nn.Module, name: str) -> list[Choice]:
     """Two records, if a loop over a parameter reads keys or attributes of each member."""
     source = Source.of(model, model.forward)
     keys: dict[str, bool] = {}
-    asked = set[Any]()
     for node in ast.walk(source.node) if source is not None else ():
         match node:
             case (
@@ -450,12 +449,9 @@ def _list_record_choices(model: nn.Module, name: str) -> list[Choice]:
                 | ast.comprehension(target=ast.Name(id=member), iter=over)
             ) if _is_name(over, name) and source is not None:
                 keys |= _keys_in(source, member)
-            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn(), *_]):
-                asked.add(key)
     if not keys:
         return []
-    # A key that is asked for first may be absent.
-    rows = _list_container_choices(model, name, {key: held for key, held in keys.items() if key not in asked})
+    rows = _list_container_choices(model, name, keys)
     return [replace(each, spec=SequenceSpec((_of_one_sample(each.spec),) * 2, is_list=True)) for each in rows]
 
 
@@ -494,9 +490,20 @@ def keys_of(model: nn.Module, name: str) -> dict[str, bool]:
     return _keys_in(source, name) if source else {}
 
 
+def _is_asked_for_keys(model: nn.Module, name: str) -> bool:
+    """Does forward ask whether a parameter has an entry that it then reads?"""
+    source = Source.of(model, model.forward)
+    asked = _list_asked_keys(source) if source else ()
+    return any(
+        isinstance(node, ast.Subscript) and _is_name(node.value, name) and getattr(node.slice, "value", None) in asked
+        for node in (ast.walk(source.node) if asked and source else ())
+    )
+
+
 def _keys_in(source: Source, name: str) -> dict[str, bool]:
+    """The same for any variable, without what the code asks for first: that may be absent."""
     found: dict[str, bool] = {}
-    asked = set[object]()
+    asked = _list_asked_keys(source)
     uses = reads = stores = returns = 0
     for node in in_order(source.node):
         match node:
@@ -508,10 +515,8 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
                 if owner == name:
                     asked.add(key)
                     reads += 1
-            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()], comparators=[held]):
-                if _is_name(held, name):
-                    asked.add(key)
-                    reads += 1
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[held]) if _is_name(held, name):
+                reads += 1
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key))) if owner == name:
                 found.setdefault(key, False)
             case ast.Call(
@@ -528,21 +533,31 @@ def _keys_in(source: Source, name: str) -> dict[str, bool]:
     # A parameter that is also used as a whole is a tensor, and its unknown attribute a mistake; but what is changed may
     # be given back: `data.x = x; return data`.
     reads += stores + returns * bool(stores)
-    # An attribute that is asked for first may be absent.
-    return {key: kind for key, kind in found.items() if not kind or (reads == uses and key not in asked)}
+    return {key: kind for key, kind in found.items() if key not in asked and (not kind or reads == uses)}
+
+
+def _list_asked_keys(source: Source) -> set[object]:
+    """The keys for which a function asks (`"mask" in batch`), but for those that it insists on."""
+    asked, insisted = set[object](), set[object]()
+    for node in ast.walk(source.node):
+        match node:
+            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()]):
+                asked.add(key)
+            case ast.Assert(test=test) | ast.If(test=test, body=[ast.Raise(), *_]):
+                insisted |= {each.value for each in ast.walk(test) if isinstance(each, ast.Constant)}
+    return asked - insisted
 
 
 def _list_required_keys(model: nn.Module, name: str) -> list[str]:
     """The keys that forward reads from a parameter without a default and without asking whether they are there."""
     source = Source.of(model, model.forward)
-    read, asked = dict[str, None](), set[object]()
+    read = dict[str, None]()
     for node in ast.walk(source.node) if source else ():
         match node:
             case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=str(key)), ctx=ast.Load()):
                 if owner == name:
                     read[key] = None
-            case ast.Compare(left=ast.Constant(value=key), ops=[ast.In() | ast.NotIn()]):
-                asked.add(key)
+    asked = _list_asked_keys(source) if source else ()
     return [key for key in read if key not in asked]
 
 
