@@ -69,6 +69,7 @@ def workspace(tmp_path):
 #: How a workspace keeps the settings of a model -> file name and text; each says 6, 7 and 9.
 KEPT = {
     "YAML": ("config.yaml", "seed: 1\nmodel:\n  entry_width: 6  # in\n  inner_width: 7\n  outer_width: 9\n"),
+    "YAML in parts": ("main.yaml", "model:\n  entry_width: 6\n  inner_width: 7\n---\nmodel2:\n  outer_width: 9\n"),
     "JSON": ("configs/net.json", '{"entry_width": 6, "inner_width": 7, "outer_width": 9}'),
     "TOML": ("settings.toml", "[model]\nentry_width = 6\ninner_width = 7\nouter_width = 9\n"),
     "a dictionary": ("train.py", "CONFIG = {'entry_width': 6, 'inner_width': 7, 'outer_width': 9}\n"),
@@ -92,6 +93,11 @@ KEPT = {
         "main.py",
         "p = ArgumentParser()\np.add_argument('--entry-width', type=int, default=6)\n"
         "p.add_argument('-i', '--inner_width', default=7)\np.add_argument('--w', dest='outer_width', default=9)\n",
+    ),
+    "flags": (
+        "main.py",
+        "from absl import flags\nflags.DEFINE_integer('entry_width', 6, 'in')\n"
+        "flags.DEFINE_integer('inner_width', default=7, help='mid')\nflags.DEFINE_integer('outer_width', 9, 'out')\n",
     ),
 }
 
@@ -464,6 +470,34 @@ p.add_argument("--kind", choices=["a", "b"])
 """
     options = parsed_options(ast.parse(code))
     assert options == {"data": None, "lr": 0.1, "num_layers": 3, "fast": False, "slow": True, "kind": "a"}
+
+
+def test_a_call_with_flags_gets_their_defaults(workspace):
+    text = "class Net(nn.Module):\n    def __init__(self, body, width):\n        super().__init__()\n"
+    text += "        self.body, self.width = body, width\n\n"
+    text += "    def forward(self, x):\n        return self.body(x)[:, : self.width]\n"
+    put(
+        workspace,
+        "main.py",
+        """
+import torch.nn as nn
+from absl import flags
+from net import Net
+
+FLAGS = flags.FLAGS
+flags.DEFINE_integer("features", 6, "in")
+flags.DEFINE_integer("width", 5, "out")
+
+
+def main(argv):
+    body = nn.Linear(FLAGS.features, 7)
+    net = Net(body, FLAGS.width)
+""",
+    )
+    (found,) = looked_at(workspace, HEAD + text)
+    assert (found.arguments_from, found.arguments["width"]) == ("usage", 5)
+    assert found.spec.entries["x"].dims == ("B", 6)
+    assert runs_in_eager(found).shape[-1] == 5
 
 
 def test_only_plain_values_of_a_dictionary_count():

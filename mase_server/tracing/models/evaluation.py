@@ -409,9 +409,9 @@ def _name_arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.
 
 
 def _is_parsing(node: ast.expr | None) -> bool:
-    """Is this `parser.parse_args()`?"""
+    """Is this `parser.parse_args()`, or `flags.FLAGS`?"""
     match node:
-        case ast.Call(func=ast.Attribute(attr="parse_args")):
+        case ast.Call(func=ast.Attribute(attr="parse_args")) | ast.Attribute(attr="FLAGS"):
             return True
     return False
 

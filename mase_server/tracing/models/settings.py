@@ -128,7 +128,7 @@ class Settings:
 def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
     if path.suffix != ".py":
         return _in_file(path, text) if len(text) <= MAX_BYTES else iter(())
-    parser = b"add_argument" in text
+    parser = b"add_argument" in text or b"DEFINE_" in text
     plain = not parser and not _DOES.search(text)
     tree = _parse_setting_code(text) if plain or parser or _MAKES.search(text) else ast.Module([], [])
     return itertools.chain(_iterate_nested(_read_module(tree)) if plain else (), _in_code(tree, parser=parser))
@@ -233,9 +233,12 @@ def _read_yaml(text: str) -> Any:
     except ImportError:
         return simple_yaml(text)
     try:
-        return yaml.safe_load(text)
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
+    if len(documents) != 1 and all(isinstance(each, dict) for each in documents):
+        return {key: value for each in documents for key, value in each.items()}
+    return documents[0]
 
 
 def simple_yaml(text: str) -> Entries:
@@ -408,16 +411,19 @@ def _read_literal(node: ast.AST | None) -> Any:
 
 
 def parsed_options(tree: ast.AST) -> Entries:
-    """The defaults of a command line parser, from its `add_argument` calls."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    """The defaults of a command line parser, from its `add_argument` calls, or from `flags.DEFINE_integer("T", 8)`."""
     found: Entries = {}
-    for call in calls:
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
-            names = [str(_read_literal(each)) for each in call.args]
-            given = {each.arg: each.value for each in call.keywords if each.arg}
-            name = _find_option_name(names, given)
-            if name:
-                found[name] = _read_option_default(given)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=args, keywords=keywords):
+                given = {each.arg: each.value for each in keywords if each.arg}
+                name = _find_option_name([str(_read_literal(each)) for each in args], given)
+                found |= {name: _read_option_default(given)} if name else {}
+            case ast.Call(
+                func=ast.Attribute(attr=attr) | ast.Name(id=attr), args=[ast.Constant(value=str(name)), *rest]
+            ) if attr.startswith("DEFINE_"):
+                given = {each.arg: each.value for each in node.keywords if each.arg}
+                found[name] = _read_option_default({"default": rest[0], **given} if rest else given)
     return found
 
 
