@@ -183,6 +183,16 @@ def forward_of(source: str, main: str) -> str:
     return ""
 
 
+def heirs_of(source: str, main: str) -> set[str]:
+    """A class, and those that extend it in its file and run the same forward."""
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    found, before = {main}, set[str]()
+    while found != before:
+        before = set(found)
+        found |= {node.name for node in nodes if any(ast.unparse(base) in found for base in node.bases)}
+    return {name for name in found if forward_of(source, name) == forward_of(source, main)}
+
+
 def wholes(source: str) -> list[str]:
     """Those of `classes` that no other class of the file names."""
     tree = ast.parse(source)
@@ -249,9 +259,11 @@ def _judge_main(result: Verdict, product: dict[str, Any], label: Label, ran: Col
 def _lacks(result: Verdict, product: dict[str, Any], main: str, ran: Collection[str]) -> str:
     """Why a class is not shown whole; empty if it is.
 
-    Where eager ran it, what eager bound counts, but for what is bound to `_`; else whether its forward returned.
+    Where eager ran it, what eager bound counts, but for what is bound to `_`; else whether its forward returned. A
+    class that is to be extended has shapes only where one that extends it runs its forward.
     """
-    function, is_there = forward_of(result.file.source, main), main in product["types"]
+    function = forward_of(result.file.source, main)
+    is_there = not heirs_of(result.file.source, main).isdisjoint(product["types"])
     places = {place for place, model, _ in product["rows"] if model >= 0 and _function(place) == function}
     if function and places and is_there:
         missing = [line for line in result.missing if f" in {function}: " in line and " binding _ in " not in line]

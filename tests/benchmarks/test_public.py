@@ -257,9 +257,36 @@ class Odd(Base):
         super().__init__()
         self.fc = recipe.cook("soup").layer_of(recipe)
 """,
+    # Nothing but a class that extends it can make its layer.
+    "abstract.py": """from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = self.make_layer()
+
+    def make_layer(self):
+        raise NotImplementedError
+
+    def forward(self, x):
+        scores = self.layer(x)
+        return scores
+
+
+class Small(Head):
+    def make_layer(self):
+        return nn.Linear(4, 8)
+""",
     "loss.py": NET,
 }
-LABELS = "zoo/base.py\tOdd\nzoo/image.py\tBlur\nzoo/odd.py\tOdd\tx[_,_]\nzoo/policy.py\tCritic\nzoo/loss.py\t-\n"
+LABELS = """zoo/abstract.py\tHead
+zoo/base.py\tOdd
+zoo/image.py\tBlur
+zoo/odd.py\tOdd\tx[_,_]
+zoo/policy.py\tCritic
+zoo/loss.py\t-
+"""
 
 
 @pytest.fixture(scope="module")
@@ -281,12 +308,12 @@ def labelled(tmp_path_factory):
 def test_the_labelled_files_are_judged_by_the_class_that_they_are_about(labelled):
     printed, rows = labelled
     assert {name: row["main_shown"] for name, row in rows.items()} == {
-        "image.py": True, "odd.py": False, "policy.py": True, "base.py": False, "loss.py": False,
+        "abstract.py": True, "image.py": True, "odd.py": False, "policy.py": True, "base.py": False, "loss.py": False,
     }  # fmt: skip
     assert rows["odd.py"]["main_why"].startswith("Odd: no-arguments: ")
     assert "zoo/odd.py | part | no main | 1/2" in printed
     assert "zoo/loss.py | shown | 1/1" in printed
-    assert "2 of 4 (50%)" in printed
+    assert "3 of 5 (60%)" in printed
 
 
 def test_processor_seconds_are_those_until_the_main_class_has_shapes(labelled):
@@ -300,13 +327,13 @@ def test_what_an_expert_would_reject_of_the_assumed_inputs_is_told(labelled):
     assert rows["image.py"]["wrong"] == []
     assert [line.split("[")[0] for line in rows["image.py"]["implausible"]] == ["channels of an image: image f32"]
     assert "1 implausible" in printed
-    assert "1 (50%)" in printed
+    assert "1 (33%)" in printed
 
 
 def test_the_same_models_come_out_again_and_beside_a_busy_loop(labelled):
     printed, rows = labelled
     assert {row["again"] for row in rows.values()} == {True}
-    assert "5 of 5" in printed
+    assert "6 of 6" in printed
 
 
 @pytest.mark.parametrize(
@@ -351,3 +378,9 @@ def test_the_forward_of_a_class_may_be_that_of_its_base(scripts):
     source = "class A:\n def forward(s): 0\nclass B(A): pass\nclass C(D): pass\n"
     forward_of = scripts["judge"].forward_of
     assert [forward_of(source, name) for name in "ABC"] == ["A.forward", "A.forward", ""]
+
+
+def test_a_class_is_there_where_one_that_extends_it_runs_its_forward(scripts):
+    own = "class D(A):\n def forward(s): 1\n"
+    source = f"class A:\n def forward(s): 0\nclass B(A): pass\nclass C(B): pass\n{own}class E(D): pass\n"
+    assert [scripts["judge"].heirs_of(source, name) for name in "ABD"] == [{"A", "B", "C"}, {"B", "C"}, {"D", "E"}]
