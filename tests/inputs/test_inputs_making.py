@@ -387,3 +387,48 @@ def test_no_class_is_an_argument_of_itself(workspace, names):
     parts = [type(part).__name__ for part in whole.model.modules()]
     assert [parts.count(kind) for kind in names] == [1] * len(names)
     assert runs_in_eager(whole).shape[-1] == 8
+
+
+CALLED = """
+class Diffusion(nn.Module):
+    def __init__(self, ARGUMENT, steps=100):
+        super().__init__()
+        self.inner = ARGUMENT
+        self.steps = steps
+        self.register_buffer("scale", torch.linspace(0.1, 0.2, steps))
+
+    def forward(self, image):
+        t = torch.randint(self.steps, (image.shape[0],))
+        noisy = image * self.scale[t].view(-1, 1, 1, 1)
+        return self.inner(noisy, t) - image
+"""
+#: One that takes a value less than the class gives it comes first by its name.
+BESIDE = """
+class Denoiser(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class FineDenoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+        self.times = nn.Embedding(100, 3)
+
+    def forward(self, x, t):
+        return self.conv(x) + self.times(t)[:, :, None, None]
+"""
+
+
+@pytest.mark.parametrize("name", ["model", "denoiser", "fn"])
+def test_a_module_that_is_called_with_several_values_takes_them(workspace, name):
+    whole = found_of("Diffusion", looked_at(workspace, HEAD + CALLED.replace("ARGUMENT", name)))
+    assert len(whole.spec.entries["image"].dims) == 4
+    assert runs_in_eager(whole).shape == whole.args[0].shape
+
+
+def test_a_class_for_a_called_argument_takes_as_many_values(workspace):
+    put(workspace, "parts.py", HEAD + BESIDE)
+    whole = found_of("Diffusion", looked_at(workspace, HEAD + CALLED.replace("ARGUMENT", "denoiser")))
+    assert type(whole.model.inner).__name__ == "FineDenoiser"
+    assert runs_in_eager(whole).shape == whole.args[0].shape

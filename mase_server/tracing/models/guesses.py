@@ -101,17 +101,29 @@ def _make_argument(value: Any) -> Any:
 #: Makes a model that is an argument, as it would be by itself; None if unknown.
 Making = Callable[[type[nn.Module]], Made | None]
 
+
+class Identity(nn.Identity):
+    """A replacement for a module of which only the calls are known: it gives back the first value that it is given."""
+
+    def forward(self, input: Any, *others: Any, **named: Any) -> Any:
+        """The first value."""
+        return input
+
+
+#: The replacement for any module that may be left out.
+IDENTITY = Made(Identity, "Identity()")
+
 #: Pattern of an argument's name -> classes and functions that it may be.
 PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
-    (r"norm", (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm1d, Made(nn.Identity, "Identity()"))),
+    (r"norm", (nn.LayerNorm, nn.BatchNorm2d, nn.BatchNorm1d, IDENTITY)),
     (r"crit($|erion)|loss", (Made(nn.CrossEntropyLoss, "CrossEntropyLoss()"), Made(nn.MSELoss, "MSELoss()"))),
     (r"act|non_?lin", (nn.ReLU, Made(nn.ReLU, "ReLU()"))),
     (r"conv", (nn.Conv2d, nn.Conv1d)),
     (r"cell|rnn", (nn.GRU, nn.LSTM)),
     (r"embed", (Made(partial(nn.Embedding, 1000, 64), "Embedding(1000, 64)"),)),
     (r"pool", (nn.MaxPool2d,)),
-    (r"head|neck|classifier|projector", (Made(nn.Identity, "Identity()"),)),
-    (r"attn|attention", (nn.Identity, Made(nn.Identity, "Identity()"))),
+    (r"head|neck|classifier|projector", (IDENTITY,)),
+    (r"attn|attention", (nn.Identity, IDENTITY)),
 )
 
 
@@ -223,9 +235,13 @@ class _Guess:
         if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
             return usual_list(name)
         if annotation in (inspect.Parameter.empty, nn.Module) and _MODEL_NAME.fullmatch(name):
-            read = _list_attributes_read(name, source)
-            made = map(self.make, _find_classes_elsewhere(read, name, self.around) if read else ())
-            return next(filter(None, made), None) or next(parts_for(name, "", self.around, self.make))
+            if read := _list_attributes_read(name, source):
+                made = map(self.make, _find_classes_elsewhere(read, name, self.around))
+                if (found := next(filter(None, made), None)) is not None:
+                    return found
+            if _takes_several(calls := _list_calls(name, source)):
+                return self._guess_called(name, calls)
+            return next(parts_for(name, "", self.around, self.make))
         return self._guess_plain(name, annotation, source)
 
     def _guess_plain(self, name: str, annotation: Any, source: ast.AST) -> Any:
@@ -239,22 +255,23 @@ class _Guess:
         if _BLOCK_NAME.search(name) and (block := _find_block_class(name, self.around)) is not None:
             return block
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
-            return nn.Identity()
+            return IDENTITY
         if annotation is inspect.Parameter.empty:
-            return self._guess_called(name) if _is_called(name, source) else 16
+            return self._guess_called(name, calls) if (calls := _list_calls(name, source)) else 16
         if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
             return part
         raise NoArgumentsError(f"no value is usual for the argument {name!r}")
 
-    def _guess_called(self, name: str) -> Any:
+    def _guess_called(self, name: str, calls: Sequence[ast.Call]) -> Any:
         """A module for an argument that is called: a class of the workspace with such a name, else a usual one."""
-        made = map(self.make, _find_classes_elsewhere((), name, self.around))
+        kinds = (each for each in _find_classes_elsewhere((), name, self.around) if _fits_calls(each, calls))
         usual = (part for part in parts_for(name, "", self.around, self.make) if not inspect.isclass(part))
-        return next(filter(None, made), None) or next(usual, nn.Identity())
+        fitting = (part for part in usual if part is not STAND_IN or not _takes_several(calls))
+        return next(filter(None, map(self.make, kinds)), None) or next(fitting, IDENTITY)
 
     def _guess_part(self, kind: type[nn.Module], name: str) -> Any:
         if kind is nn.Module:
-            return next(parts_for(name, "", self.around, self.make), None) or nn.Identity()
+            return next(parts_for(name, "", self.around, self.make), IDENTITY)
         return self.make(kind) or _make_instance(kind, self.around)
 
     def _is_configuration(self, name: str, function: Any) -> bool:
@@ -433,7 +450,7 @@ def parts_for(
     yield from alike
     yield from instances
     if _FUNCTION_NAME.search(lower):
-        yield Made(nn.Identity, "Identity()")
+        yield IDENTITY
         yield nn.Identity
 
 
@@ -441,16 +458,32 @@ def _is_module_class(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, nn.Module)
 
 
-def _is_called(name: str, source: ast.AST) -> bool:
-    """Does a class keep this argument of its constructor as it is (`self.matcher = matcher`), and call it?"""
-    kept, called = set[str](), set[str]()
+def _list_calls(name: str, source: ast.AST) -> list[ast.Call]:
+    """The calls of an argument of a constructor that its class keeps as it is (`self.matcher = matcher`)."""
+    kept, called = set[str](), list[tuple[str, ast.Call]]()
     for node in ast.walk(source):
         match node:
             case ast.Assign(targets=[ast.Attribute(attr=attribute)], value=ast.Name(id=given)) if given == name:
                 kept.add(attribute)
             case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attribute)):
-                called.add(attribute)
-    return not kept.isdisjoint(called)
+                called.append((attribute, node))
+    return [call for attribute, call in called if attribute in kept]
+
+
+def _takes_several(calls: Sequence[ast.Call]) -> bool:
+    return any(len(call.args) + len(call.keywords) > 1 for call in calls)
+
+
+def _fits_calls(kind: type[nn.Module], calls: Sequence[ast.Call]) -> bool:
+    """Does a model take as many values as these calls give?"""
+    plain = (call for call in calls if all(each.arg for each in call.keywords))
+    try:
+        for call in (each for each in plain if not any(isinstance(value, ast.Starred) for value in each.args)):
+            given = {str(each.arg): each.value for each in call.keywords}
+            inspect.signature(kind.forward).bind(None, *call.args, **given)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _list_attributes_read(name: str, source: ast.AST) -> list[str]:
