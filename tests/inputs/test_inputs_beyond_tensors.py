@@ -468,3 +468,38 @@ class Net(nn.Module):
 """
     model = shown(workspace, body.replace("DEMAND", demand))[0]["Net"]
     assert [key for key, _ in model.spec.entries["batch"].items] == ["x", "mask"]
+
+
+def test_maps_that_are_walked_backwards_are_several(workspace):
+    body = """
+class Ups(nn.Module):
+    def __init__(self, widths=(16, 32, 64)):
+        super().__init__()
+        pairs = zip(widths[:0:-1], widths[-2::-1])
+        self.ups = nn.ModuleList([nn.ConvTranspose2d(old, new, 2, 2) for old, new in pairs])
+
+    def forward(self, maps):
+        y = maps[-1]
+        for up, skip in zip(self.ups, maps[:-1][::-1]):
+            y = up(y) + skip
+        return y
+"""
+    model = shown(workspace, body)[0]["Ups"]
+    assert [each.shape[1] for each in model.inputs["maps"][-2:]] == [32, 64]
+    assert runs_in_eager(model).shape[1] in (16, 32)
+
+
+def test_the_columns_that_a_constructor_is_told_are_there(workspace):
+    body = """
+class Picks(nn.Module):
+    def __init__(self, field_dims, user_idx, item_index):
+        super().__init__()
+        self.user_idx, self.item_index = user_idx, item_index
+        self.tables = nn.ModuleList([nn.Embedding(size, 8) for size in field_dims])
+
+    def forward(self, x):
+        rows = torch.stack([table(x[:, at]) for at, table in enumerate(self.tables)], 1)
+        return rows[:, self.user_idx] * rows[:, self.item_index]
+"""
+    model = shown(workspace, body)[0]["Picks"]
+    assert runs_in_eager(model).shape[-1] == 8

@@ -15,7 +15,7 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"_heads?$", 4),
     (r"_layers?$|(num|n)_?(downs?|ups?)$", 2),
-    (r"pad(ding)?_(idx|index|id|token)", 0),
+    (r"pad(ding)?_(idx|index|id|token)|(^|_)(idx|index)$", 0),
     (r"(in|input|out|output|img|image)_nc$", 3),
     (r"n_mels|mel_?(bins|channels)", 80),
     (r"_ctx$|n_ctx", 64),

@@ -453,7 +453,7 @@ ROWS: tuple[Row, ...] = (
     (r"to be (\d+), but got (\d+)", _propose_told_sizes),
     (r"of (\d+),? but got (\d+)", _propose_told_sizes),
     (r"input_size: got (\d+) expected (\d+)", _propose_told_sizes),
-    (r"to have (\d+) channels, but got (\d+)", _propose_told_sizes),
+    (r"(?s)(?:to have|expects) (\d+) channels,\s+but (?:got|the input .*? has) (\d+)", _propose_told_sizes),
     (r"must be (\d+).*, got (\d+)", _propose_told_sizes),
     (r"tensor a \((\d+)\) must match the size of tensor b \((\d+)\)", _propose_told_sizes),
     (r"tensor \((\d+)\) must match the existing size \((\d+)\)", _propose_told_sizes),

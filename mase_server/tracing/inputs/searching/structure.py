@@ -193,7 +193,8 @@ ROWS: tuple[Row, ...] = (
     (r"values to unpack", _propose_unpacked),
     (r"(?:list|tuple) index out of range|argument 2 is shorter|not enough values", _propose_longer_lists),
     (
-        r"must be tuple of Tensors, not Tensor|has no len|iteration over a 0-d|'Tensor' object is not iterable",
+        r"must be tuple of Tensors, not Tensor|has no len|iteration over a 0-d|'Tensor' object is not iterable"
+        r"|^ValueError: step must be greater than zero",
         _as_sequence,
     ),
     (
