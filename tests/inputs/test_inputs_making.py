@@ -15,6 +15,7 @@ from mase_server.tracing.models.evaluation import UnknownNameError, evaluate_cal
 from mase_server.tracing.models.found import Found
 from mase_server.tracing.models.guesses import STAND_IN, _find_classes_setting, parts_for
 from mase_server.tracing.recording.shadow import Shadows
+from tests.inputs.searching import problems_in
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put
 
@@ -432,3 +433,24 @@ def test_a_class_for_a_called_argument_takes_as_many_values(workspace):
     whole = found_of("Diffusion", looked_at(workspace, HEAD + CALLED.replace("ARGUMENT", "denoiser")))
     assert type(whole.model.inner).__name__ == "FineDenoiser"
     assert runs_in_eager(whole).shape == whole.args[0].shape
+
+
+def test_nothing_stands_in_for_a_module_that_gives_several_values(workspace):
+    text = (
+        HEAD
+        + """
+class Classifier(nn.Module):
+    def __init__(self, bert, width=6):
+        super().__init__()
+        self.bert = bert
+        self.fc = nn.Linear(width, 3)
+
+    def forward(self, ids, segments):
+        _, pooled = self.bert(ids, token_type_ids=segments)
+        return self.fc(pooled)
+"""
+    )
+    items = looked_at(workspace, text)
+    assert not [item for item in items if isinstance(item, Found)]
+    (problem,) = problems_in(items)
+    assert "'bert' is a module that gives several values" in problem.message

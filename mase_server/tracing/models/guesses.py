@@ -239,8 +239,8 @@ class _Guess:
                 made = map(self.make, _find_classes_elsewhere(read, name, self.around))
                 if (found := next(filter(None, made), None)) is not None:
                     return found
-            if _takes_several(calls := _list_calls(name, source)):
-                return self._guess_called(name, calls)
+            if _takes_several(_list_calls(name, source)):
+                return self._guess_called(name, source)
             return next(parts_for(name, "", self.around, self.make))
         return self._guess_plain(name, annotation, source)
 
@@ -257,17 +257,23 @@ class _Guess:
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
             return IDENTITY
         if annotation is inspect.Parameter.empty:
-            return self._guess_called(name, calls) if (calls := _list_calls(name, source)) else 16
+            return self._guess_called(name, source) if _list_calls(name, source) else 16
         if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
             return part
         raise NoArgumentsError(f"no value is usual for the argument {name!r}")
 
-    def _guess_called(self, name: str, calls: Sequence[ast.Call]) -> Any:
+    def _guess_called(self, name: str, source: ast.AST) -> Any:
         """A module for an argument that is called: a class of the workspace with such a name, else a usual one."""
+        calls = _list_calls(name, source)
         kinds = (each for each in _find_classes_elsewhere((), name, self.around) if _fits_calls(each, calls))
+        if (made := next(filter(None, map(self.make, kinds)), None)) is not None:
+            return made
         usual = (part for part in parts_for(name, "", self.around, self.make) if not inspect.isclass(part))
         fitting = (part for part in usual if part is not STAND_IN or not _takes_several(calls))
-        return next(filter(None, map(self.make, kinds)), None) or next(fitting, IDENTITY)
+        found = next(fitting, IDENTITY)
+        if found is IDENTITY and _gives_several(calls, source):
+            raise NoArgumentsError(f"{name!r} is a module that gives several values, and nothing tells which")
+        return found
 
     def _guess_part(self, kind: type[nn.Module], name: str) -> Any:
         if kind is nn.Module:
@@ -472,6 +478,19 @@ def _list_calls(name: str, source: ast.AST) -> list[ast.Call]:
 
 def _takes_several(calls: Sequence[ast.Call]) -> bool:
     return any(len(call.args) + len(call.keywords) > 1 for call in calls)
+
+
+def _gives_several(calls: Sequence[ast.Call], source: ast.AST) -> bool:
+    """Does the code take a member of what one of these calls gives: `_, pooled = self.bert(ids)`?"""
+    for node in ast.walk(source):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Tuple() | ast.List()], value=value)
+                | ast.Subscript(value=value, slice=ast.Constant())
+                | ast.Attribute(value=value)
+            ) if value in calls:
+                return True
+    return False
 
 
 def _fits_calls(kind: type[nn.Module], calls: Sequence[ast.Call]) -> bool:
