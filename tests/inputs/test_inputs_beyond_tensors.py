@@ -503,3 +503,55 @@ class Picks(nn.Module):
 """
     model = shown(workspace, body)[0]["Picks"]
     assert runs_in_eager(model).shape[-1] == 8
+
+
+#: What a forward does with each of its maps -> the channels of each.
+WALKED = {
+    "joined": (
+        "def __init__(self, in_channels=(18, 36, 72)):\n        super().__init__()\n"
+        "        self.conv = nn.Conv2d(sum(in_channels), 5, 1)",
+        "side = maps[0].shape[2:]\n"
+        "        return self.conv(torch.cat([F.interpolate(x, size=side) for x in maps], 1))",
+        [18, 36, 72],
+    ),
+    "beside numbers": (
+        "def __init__(self, strides=(8, 16, 32)):\n        super().__init__()\n"
+        "        self.strides, self.head = strides, nn.Conv2d(64, 12, 3, padding=1)",
+        "found = [self.head(x).permute(0, 2, 3, 1).flatten(1) * by for by, x in zip(self.strides, maps)]\n"
+        "        return torch.cat(found, 1)",
+        [64, 64, 64],
+    ),
+    "alone": (
+        "def __init__(self):\n        super().__init__()\n        self.head = nn.Conv2d(64, 12, 3, padding=1)",
+        "y = 0\n        for x in maps:\n            y = y + self.head(x).mean((2, 3))\n        return y",
+        [64, 64],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("constructor", "body", "channels"), WALKED.values(), ids=WALKED)
+def test_maps_that_a_forward_walks_over_are_a_list(workspace, constructor, body, channels):
+    text = f"class Net(nn.Module):\n    {constructor}\n\n    def forward(self, maps):\n        {body}\n"
+    found, errors = shown(workspace, f"import torch.nn.functional as F\n\n\n{text}")
+    assert [each.shape[1] for each in found["Net"].inputs["maps"]] == channels
+    assert {each.dim() for each in found["Net"].inputs["maps"]} == {4}
+    assert runs_in_eager(found["Net"]).shape[0] == found["Net"].inputs["maps"][0].shape[0]
+    assert not errors
+
+
+def test_the_steps_of_one_tensor_are_no_list(workspace):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(6, 8)
+
+    def forward(self, steps):
+        state = None
+        for x in steps:
+            state = self.cell(x, state)
+        return state
+"""
+    found, errors = shown(workspace, body)
+    assert found["Net"].spec.entries["steps"].dims[-1] == 6
+    assert not errors

@@ -375,15 +375,13 @@ _CHANNEL_LIST = re.compile(r"ch(an(nel)?)?s?(_|$)|dims|planes|widths?|filters|fe
 
 
 def _list_told_maps(model: nn.Module, name: str) -> list[Choice]:
-    """A list of maps with the channels that a constructor's list has, if members are read from the end or by a
-    variable."""
+    """A list of maps with the channels that a constructor's list has, if members are read from the end, by a
+    variable or in a loop."""
     source = Source.of(model, model.forward)
-    reads = [
-        node.slice
-        for node in ast.walk(source.node if source else ast.Module([], []))
-        if isinstance(node, ast.Subscript) and _is_name(node.value, name)
-    ]
-    if not any(isinstance(each, ast.UnaryOp | ast.Name | ast.BinOp) for each in reads):
+    nodes = list(ast.walk(source.node)) if source else []
+    reads = [node.slice for node in nodes if isinstance(node, ast.Subscript) and _is_name(node.value, name)]
+    loops = any(isinstance(node, ast.For | ast.comprehension) and _is_name(node.iter, name) for node in nodes)
+    if not loops and not any(isinstance(each, ast.UnaryOp | ast.Name | ast.BinOp) for each in reads):
         return []
     if any(isinstance(each, ast.Slice | ast.Tuple) for each in reads):
         return []

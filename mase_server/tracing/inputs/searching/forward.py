@@ -227,6 +227,10 @@ def walked_uses(model: nn.Module, name: str) -> dict[int | str, Use]:
     return {}
 
 
+#: Layers of which an input without a batch is unusual.
+_OF_MAPS = (nn.Conv2d, nn.ConvTranspose2d, nn.BatchNorm2d, nn.Conv3d)
+
+
 @dataclass(frozen=True, slots=True)
 class _Walk:
     """A loop of a forward, or a comprehension: what it walks over, into which names, and what it does with each."""
@@ -237,7 +241,8 @@ class _Walk:
     body: list[ast.stmt]
 
     def find_keys(self, name: str) -> list[int | str]:
-        """The numbers or keys of the layers that are walked over with a parameter; empty for any other loop."""
+        """The numbers or keys of the layers that are walked over with a parameter, those of its members if each is a
+        map; empty for any other loop."""
         numbers = {each.id for each, over in self.pairs if isinstance(each, ast.Name) and _counts(over)}
         reads = [each for statement in self.body for each in ast.walk(statement) if isinstance(each, ast.Subscript)]
         members = [
@@ -254,7 +259,13 @@ class _Walk:
         if keyed:
             holders += list(self.source.owner.children())
             return next((list(held.keys()) for held in holders if isinstance(held, nn.ModuleDict)), [])
-        return next((list(range(len(held))) for held in holders if isinstance(held, nn.ModuleList | nn.Sequential)), [])
+        layers = next((held for held in holders if isinstance(held, nn.ModuleList | nn.Sequential)), None)
+        if layers is not None:
+            return list(range(len(layers)))
+        # Only maps are not walked over as the steps of one tensor are.
+        use = _follow_member(self, name, 0) if walked else None
+        told = [len(held) for held in holders if isinstance(held, list | tuple)]
+        return list(range(min(told, default=2))) if use is not None and isinstance(use.layer, _OF_MAPS) else []
 
 
 def _pair_targets(target: ast.expr, over: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
