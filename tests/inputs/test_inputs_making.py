@@ -435,10 +435,7 @@ def test_a_class_for_a_called_argument_takes_as_many_values(workspace):
     assert runs_in_eager(whole).shape == whole.args[0].shape
 
 
-def test_nothing_stands_in_for_a_module_that_gives_several_values(workspace):
-    text = (
-        HEAD
-        + """
+CLASSIFIER = """
 class Classifier(nn.Module):
     def __init__(self, bert, width=6):
         super().__init__()
@@ -446,11 +443,19 @@ class Classifier(nn.Module):
         self.fc = nn.Linear(width, 3)
 
     def forward(self, ids, segments):
-        _, pooled = self.bert(ids, token_type_ids=segments)
+        PART = self.bert(ids, token_type_ids=segments)MEMBER
         return self.fc(pooled)
 """
-    )
-    items = looked_at(workspace, text)
+
+
+def test_what_stands_in_for_a_module_gives_one_tensor(workspace):
+    text = HEAD + CLASSIFIER.replace("PART", "pooled").replace("MEMBER", ".contiguous()")
+    assert runs_in_eager(found_of("Classifier", looked_at(workspace, text))).shape[-1] == 3
+
+
+@pytest.mark.parametrize(("part", "member"), [("_, pooled", ""), ("pooled", "[1]"), ("pooled", ".pooler_output")])
+def test_nothing_stands_in_for_a_module_that_gives_several_values(workspace, part, member):
+    items = looked_at(workspace, HEAD + CLASSIFIER.replace("PART", part).replace("MEMBER", member))
     assert not [item for item in items if isinstance(item, Found)]
     (problem,) = problems_in(items)
     assert "'bert' is a module that gives several values" in problem.message

@@ -199,7 +199,8 @@ def _is_underway(kind: Any) -> bool:
 def _being_made(kind: Any) -> Iterator[None]:
     """Raise NoArgumentsError if it is made of itself."""
     if _is_underway(kind):
-        raise NoArgumentsError(f"{kind.__name__} is made of another {kind.__name__}")
+        name = getattr(kind, "__name__", "it")
+        raise NoArgumentsError(f"{name} is made of another {name}")
     _UNDERWAY.append(kind)
     try:
         yield
@@ -487,8 +488,9 @@ def _gives_several(calls: Sequence[ast.Call], source: ast.AST) -> bool:
             case (
                 ast.Assign(targets=[ast.Tuple() | ast.List()], value=value)
                 | ast.Subscript(value=value, slice=ast.Constant())
-                | ast.Attribute(value=value)
             ) if value in calls:
+                return True
+            case ast.Attribute(value=value, attr=attribute) if value in calls and not hasattr(torch.Tensor, attribute):
                 return True
     return False
 
