@@ -429,7 +429,7 @@ def test_a_module_that_is_called_with_several_values_takes_them(workspace, name)
 
 
 def test_a_class_for_a_called_argument_takes_as_many_values(workspace):
-    put(workspace, "parts.py", HEAD + BESIDE)
+    put(workspace, "denoisers.py", HEAD + BESIDE)
     whole = found_of("Diffusion", looked_at(workspace, HEAD + CALLED.replace("ARGUMENT", "denoiser")))
     assert type(whole.model.inner).__name__ == "FineDenoiser"
     assert runs_in_eager(whole).shape == whole.args[0].shape
