@@ -555,3 +555,14 @@ class Net(nn.Module):
     found, errors = shown(workspace, body)
     assert found["Net"].spec.entries["steps"].dims[-1] == 6
     assert not errors
+
+
+def test_boxes_of_a_detector_have_four_numbers(workspace):
+    body = """
+class Loss(nn.Module):
+    def forward(self, regressions, anchors):
+        return (regressions - anchors).abs().mean()
+"""
+    model = shown(workspace, body)[0]["Loss"]
+    assert [model.spec.entries[name].dims for name in ("regressions", "anchors")] == [("B", "N", 4)] * 2
+    assert runs_in_eager(model).dim() == 0

@@ -79,7 +79,7 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
     (  # of a detector, for each of its queries or anchors
-        r"^pred_box(es)?$",
+        r"^(pred_box(es)?|anchors|((bbox|box|loc)_)?regressions?|bbox_preds?)$",
         (TensorSpec("f32", ("B", "N", 4), "uniform"), TensorSpec("f32", ("B", 4), "uniform")),
     ),
     (
