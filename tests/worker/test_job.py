@@ -335,7 +335,7 @@ def test_a_forward_that_is_no_function_hides_no_other_model(tmp_path, forward):
     assert [each["name"] for each in job.payload["models"]] == ["Odd", "MLP"]
     (told,) = job.problems
     assert (told["code"], told["line"]) == ("forward-error", job.text.splitlines().index(call) + 1)
-    assert "is not a callable object" in told["message"]
+    assert "object is not callable" in told["message"]
 
 
 def test_how_a_models_arguments_and_program_were_is_told_of_this_text_alone(tmp_path):
