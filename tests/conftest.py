@@ -4,6 +4,7 @@ import ctypes
 import functools
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from hypothesis import HealthCheck, settings
 
 # The benchmarks drive the server as tests do; last on the path, because one of them is named as a package is.
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+# A shell starts `make test &` with interruptions ignored, and the programs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before torch is imported: kernels of one thread round and hold alike everywhere, and processes share cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

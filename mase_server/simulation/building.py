@@ -162,9 +162,10 @@ def _last_used(folder: Path) -> float:
 
 def _folder_size(folder: Path) -> int:
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # another process removes old folders, too
-            total += path.stat().st_size
+    with suppress(OSError):  # another process fills and removes folders, too
+        for path in folder.rglob("*"):
+            with suppress(OSError):
+                total += path.stat().st_size
     return total
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,22 @@ async def test_what_was_abandoned_is_removed(tmp_path):
     make, _ = filling(1)
     await keep_folder(tmp_path, "a", make)
     assert {path.name for path in tmp_path.iterdir()} == {"a", "making-2"}
+
+
+async def test_one_that_another_process_takes_away_meanwhile_is_no_error(tmp_path, monkeypatch):
+    """As pathlib raises if the folder goes between its two looks at it."""
+    look = Path.rglob
+
+    def look_too_late(folder, pattern):
+        if folder.name == "making-1":
+            folder.rmdir()
+            raise FileNotFoundError(folder)
+        return look(folder, pattern)
+
+    (tmp_path / "making-1").mkdir()
+    monkeypatch.setattr(Path, "rglob", look_too_late)
+    make, _ = filling(1)
+    assert (await keep_folder(tmp_path, "a", make)).exists()
 
 
 def test_keys_tell_apart_where_one_part_ends():
