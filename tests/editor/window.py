@@ -155,11 +155,21 @@ class Window:
         self.page.locator(".editor-group-container.active .tab.active:not(.dirty)").wait_for()
 
     def hover(self, line: str, word: str) -> Locator:
-        """Point at the first `word` of the line that shows `line`; the hover that opens."""
-        left, top, width, height = self.line(line).first.evaluate(PLACE_OF_WORD, word)
-        self.page.mouse.move(left + width / 2, top + height / 2, steps=3)
+        """Point at the first `word` of the line that shows `line`; the hover that opens.
+
+        A hint or a lens that arrives meanwhile moves the word away from the mouse. A person points again.
+        """
         card = self.page.locator(".monaco-hover:visible").first
-        card.wait_for()
+        for tried in range(TRIES):
+            left, top, width, height = self.line(line).first.evaluate(PLACE_OF_WORD, word)
+            self.page.mouse.move(left + width / 2, top + height / 2, steps=3)
+            try:
+                card.wait_for(timeout=PATIENCE_MS / TRIES)
+                break
+            except TimeoutError:
+                if tried == TRIES - 1:
+                    raise
+                self.page.mouse.move(0, 0)
         return card
 
     def command(self, title: str) -> None:
