@@ -155,7 +155,8 @@ def test_a_loop_ends_at_a_step_of_training_or_where_it_begins_again(run, end, lo
     assert result.error is None
 
 
-def test_the_statements_after_a_training_loop_are_reached(run):
+def test_the_statements_after_a_training_loop_are_reached(run, monkeypatch):
+    monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)
     result, calls = run("""
         model = Net()
         for _ in range(9):
@@ -165,6 +166,23 @@ def test_the_statements_after_a_training_loop_are_reached(run):
     """)
     assert [call[1] for call in calls] == [[(2, 4)], [(6, 3)]]
     assert result.module.scores.shape == (6, 5)
+
+
+def test_what_a_cut_loop_made_of_its_first_batch_is_unknown_after_it(run, monkeypatch):
+    """The last batch, which Python would leave there, may be a smaller one."""
+    monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)  # torch's first calls may take long
+    result, _ = run("""
+        model = Net()
+        for x in torch.utils.data.DataLoader(torch.randn(7, 4), batch_size=3):
+            out = model(x)
+            double = out * 2
+            fixed = torch.randn(6, 4)
+            double.mean().backward()
+        wrong = double + 1
+        right = model(fixed)
+    """)
+    assert not isinstance(vars(result.module).get("wrong"), torch.Tensor)
+    assert result.module.right.shape == (6, 3)
 
 
 def test_an_endless_program_ends_when_its_budget_is_spent(run):

@@ -105,7 +105,7 @@ def execute_to_end(
             if failed is None:
                 raise
             unknown = _make_unknown_names(path, failed, cut, names)
-            kept = {name for name in names if failed.next.line == _NEVER or _is_kept(name, failed, names)}
+            kept = _find_kept_names(failed, names)
             names.update({name: value for name, value in unknown.items() if name not in kept})
         if failed.next.line == _NEVER:
             return first
@@ -225,15 +225,32 @@ def _make_unknown_names(
     return {name: Placeholder(absent, name, made=True) for name in [*bound, *changed]}
 
 
-def _is_kept(name: str, failed: _Failed, names: Namespace) -> bool:
-    """Has a name that a statement had bound before it was cut the value that it would have at its end, but for numbers?
+def _find_kept_names(failed: _Failed, names: Namespace) -> set[str]:
+    """The names that have the values which they would have at the end of a statement that was cut, but for numbers.
 
-    A tensor or a model has, unless it is computed from itself; a count, a text or a list has not.
+    A tensor or a model that the statement has bound is one, unless it is computed from itself, or from what a loop goes
+    over, whose last batch may be a smaller one; a count, a text or a list is none.
     """
-    if isinstance(names[name], (str, bytes, int, float, complex, tuple, *_GROWING)):
-        return False
-    assigned = (each for each in ast.walk(failed.statement) if isinstance(each, ast.Assign | ast.AugAssign))
-    return not any(name in _list_names(each, ast.Store) and name in _list_names(each, ast.Load) for each in assigned)
+    if failed.next.line == _NEVER:
+        return set(names)  # nothing follows that could be misled
+    passing = _find_passing_names(failed.statement)
+    states = (str, bytes, int, float, complex, tuple, *_GROWING)
+    return {name for name, value in names.items() if name not in passing and not isinstance(value, states)}
+
+
+def _find_passing_names(statement: ast.stmt) -> set[str]:
+    """The names of a statement whose values may change with each round of a loop, and those computed from them."""
+    nodes = list(ast.walk(statement))
+    assigned = [
+        (_list_names(each, ast.Store), _list_names(each, ast.Load))
+        for each in nodes
+        if isinstance(each, ast.Assign | ast.AnnAssign | ast.AugAssign)
+    ]
+    found = {name for each in nodes if isinstance(each, ast.For | ast.AsyncFor) for name in _list_names(each.target)}
+    found |= {name for stored, read in assigned for name in stored & read}
+    while more := {name for stored, read in assigned if read & found for name in stored} - found:
+        found |= more
+    return found
 
 
 def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set[str]:
@@ -260,11 +277,10 @@ def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef])
     return found
 
 
-def _list_names(node: ast.Assign | ast.AugAssign, kind: type[ast.expr_context]) -> set[str]:
+def _list_names(node: ast.AST, kind: type[ast.expr_context] = ast.Store) -> set[str]:
+    """The names that are bound or, with `ast.Load`, read in a node. An augmented assignment does both."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
-    return names | (
-        {node.target.id} if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else set()
-    )
+    return names | (_list_names(node.target) if isinstance(node, ast.AugAssign) and kind is ast.Load else set())
 
 
 def _iterate_bound_names(node: ast.AST) -> Iterator[tuple[str, int]]:
