@@ -98,8 +98,8 @@ class Watch:
         self.quiet, self.in_cells = quiet, in_cells
         #: Seconds that ended statements may still take.
         self._left = LONGEST if in_cells else LONGEST_OF_SCRIPT
-        #: The places in the program that have called a model again.
-        self._again: set[tuple[int, object, int]] = set()
+        #: The places in the program that have called a model, with its id.
+        self._called: set[tuple[int, object, int]] = set()
         self._path, self._patience = path, Patience(patience, folder, excused, path)
         #: The remaining `budget`, and the clock that measures its use.
         self._spare, self._spent = budget, OwnTime()
@@ -202,7 +202,7 @@ class Watch:
         if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
         if id(model) in self.reached:
-            if not self.in_cells and not self._is_elsewhere(model):
+            if not self._note_place(model) and not self.in_cells:
                 self._stop_if_complete()
             with self.quiet():
                 return self._call_unwatched(call, model, args, kwargs)
@@ -214,7 +214,7 @@ class Watch:
         if id(model) not in self._moded:
             put_in_mode(model, False)
         self._changing = True  # an alarm that is still due, or is due again before the new one, is of no budget
-        self._is_elsewhere(model)
+        self._note_place(model)
         self.reached[id(model)] = Reached(model, args, kwargs, model.training, shown=not part)
         try:
             if not part:
@@ -225,14 +225,14 @@ class Watch:
             self._changing = False
         return self._call_unwatched(call, model, args, kwargs)
 
-    def _is_elsewhere(self, model: nn.Module) -> bool:
-        """Is a model called from a place of the program that has not called it yet? A loop calls from the same one."""
+    def _note_place(self, model: nn.Module) -> bool:
+        """Remember the place of the program that calls a model. Is it a new one? A loop calls from the same one."""
         frame = self._find_program_frame()
         if frame is None:
             return False
         place = (id(model), frame.f_code, frame.f_lasti)
-        known = place in self._again
-        self._again.add(place)
+        known = place in self._called
+        self._called.add(place)
         return not known
 
     def _call_unwatched(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
@@ -247,7 +247,7 @@ class Watch:
         where = get_class_origin(type(model), self.folder)
         if where == "workspace":
             return True
-        if where == "torch" and (id(model) in self.constructions.children() or not self._may_be_whole(model)):
+        if where == "torch" and (not self._may_be_whole(model) or id(model) in self.constructions.children()):
             return False
         return next(model.parameters(), None) is not None
 
