@@ -81,7 +81,8 @@ NAMES_LIBRARY = re.compile(
 )
 _LIBRARIES = ("torch", "transformers", "torchvision", "timm", "diffusers", "lightning", "pytorch_lightning")
 _OF_NO_WORKSPACE = frozenset({*_LIBRARIES, *sys.stdlib_module_names})
-_Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = ast.ClassDef | _Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,15 @@ def follow_calls(path: str, calls: Iterable[str]) -> bool:
     A file that is no valid Python at the moment may define what is asked of it, and the trace tells its error. So may
     a big one, which is not parsed here: its trace finds out.
     """
-    waiting, seen = [(Path(path), origin) for origin in calls], set[tuple[Path, str]]()
+    try:
+        return _leads_to_module([(Path(path), origin) for origin in calls])
+    finally:
+        _parse_file.cache_clear()  # trees are large, and each name's answer is kept
+
+
+def _leads_to_module(waiting: list[tuple[Path, str]]) -> bool:
+    """Does one of these names, each in the file that imports it, make a module?"""
+    seen = set[tuple[Path, str]]()
     while waiting and len(seen) < _MOST_NAMES:
         importing, origin = waiting.pop(0)
         for file, name in _locate_name(importing, origin):
@@ -341,7 +350,6 @@ def follow_calls(path: str, calls: Iterable[str]) -> bool:
                 if further is None:
                     return True
                 waiting += [(file, each) for each in further]
-    _parse_file.cache_clear()
     return False
 
 
@@ -400,7 +408,8 @@ def _list_roots(path: Path) -> list[Path]:
 def _iterate_running_calls(tree: ast.Module) -> Iterator[ast.expr]:
     """The callees of the calls that run when the file is run as a program."""
     nodes = list(ast.walk(tree))
-    if not any(isinstance(each, ast.If) and "Name(id='__name__'" in ast.dump(each.test) for each in nodes):
+    tests = (inner for each in nodes if isinstance(each, ast.If) for inner in ast.walk(each.test))
+    if not any(isinstance(each, ast.Name) and each.id == "__name__" for each in tests):
         nodes, waiting = [], list[ast.AST](tree.body)
         while waiting:
             node = waiting.pop()
@@ -416,7 +425,6 @@ def _iterate_running_calls(tree: ast.Module) -> Iterator[ast.expr]:
 # decorators whose bases, default values and annotations are made of names and constants, and an assignment of such a
 # value in a class. So these can be typed, renamed and moved. All other statements can do something, and count.
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _INERT = (
     ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.UnaryOp,
     ast.BinOp, ast.Starred, ast.keyword, ast.expr_context, ast.operator, ast.unaryop, ast.arguments, ast.arg,
