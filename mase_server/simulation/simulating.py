@@ -83,7 +83,7 @@ async def _simulate_folder(
         made = await build_program(replace(sources, wave=True), tools, cache, progress)
         found = await _record_wave(made, folder, options, progress, wave.file.absolute(), window)
     except SimulationError as error:
-        # What was compared stays compared.
+        # The comparison has succeeded without it.
         return {**record, "log": "\n".join(filter(None, (record["log"], f"no waveform: {error}")))}
     return {**record, "wave": found}
 
