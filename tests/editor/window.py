@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from code_server import ROOT
@@ -160,17 +161,25 @@ class Window:
         A hint or a lens that arrives meanwhile moves the word away from the mouse. A person points again.
         """
         card = self.page.locator(".monaco-hover:visible").first
-        for tried in range(TRIES):
+
+        def point() -> None:
             left, top, width, height = self.line(line).first.evaluate(PLACE_OF_WORD, word)
             self.page.mouse.move(left + width / 2, top + height / 2, steps=3)
+
+        return self._ask_again(point, card, lambda: self.page.mouse.move(0, 0))
+
+    def _ask_again(self, ask: Callable[[], None], wanted: Locator, withdraw: Callable[[], None]) -> Locator:
+        """Ask until `wanted` is there; between two tries, withdraw the question."""
+        for tried in range(TRIES):
+            ask()
             try:
-                card.wait_for(timeout=PATIENCE_MS / TRIES)
+                wanted.wait_for(timeout=PATIENCE_MS / TRIES)
                 break
             except TimeoutError:
                 if tried == TRIES - 1:
                     raise
-                self.page.mouse.move(0, 0)
-        return card
+                withdraw()
+        return wanted
 
     def command(self, title: str) -> None:
         """Run a command from the palette. One that was run before stands first, so the whole title decides."""
@@ -182,16 +191,8 @@ class Window:
         VS Code shows no menu if the actions changed while it was asking for them. A person asks again.
         """
         wanted = self.page.locator(".action-widget").get_by_text(title).first
-        for tried in range(TRIES):
-            self.page.keyboard.press("Control+.")
-            try:
-                wanted.wait_for(timeout=PATIENCE_MS / TRIES)
-                break
-            except TimeoutError:
-                if tried == TRIES - 1:
-                    raise
-                self.page.keyboard.press("Escape")
-        return wanted
+        keys = self.page.keyboard
+        return self._ask_again(lambda: keys.press("Control+."), wanted, lambda: keys.press("Escape"))
 
     def choose(self, *rows: str) -> None:
         """Answer questions that VS Code asks at the top, one after the other, with the row that shows each text."""
