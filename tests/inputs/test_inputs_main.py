@@ -11,6 +11,7 @@ import torch
 
 from mase_server.tracing.execution import guard, watch
 from mase_server.tracing.execution.running import run_main
+from mase_server.tracing.importing.placeholders import Placeholder
 from mase_server.tracing.models.found import plain_hooks
 from mase_server.tracing.recording.shadow import Shadows
 
@@ -127,23 +128,14 @@ def test_the_mode_is_the_one_that_the_person_set_else_eval(run, set_mode, traini
     assert [call[3] for call in calls] == [training]
 
 
-ROUND = ["round", "loss"]
-
-
 @pytest.mark.parametrize(
-    ("end", "log"),
-    [
-        ("loss.backward()", ROUND),
-        ("torch.autograd.backward(loss)", ROUND),
-        ("optimizer.step()", ROUND),
-        ("model(torch.randn(2, 4))", [*ROUND, "after", "round"]),
-    ],
+    "end", ["loss.backward()", "torch.autograd.backward(loss)", "optimizer.step()", "model(torch.randn(2, 4))"]
 )
-def test_a_loop_ends_at_a_step_of_training_or_where_it_begins_again(run, end, log):
+def test_a_loop_ends_with_its_first_round_or_where_it_calls_its_model_again(run, end):
     result, calls = run(f"""
         model = Net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        while True:
+        for _ in range(1000):
             log.append("round")
             loss = model(torch.randn(2, 4)).mean()
             log.append("loss")
@@ -151,8 +143,45 @@ def test_a_loop_ends_at_a_step_of_training_or_where_it_begins_again(run, end, lo
             log.append("after")
     """)
     assert len(calls) == 1
-    assert result.module.log == log
+    assert result.module.log == ["round", "loss", "after", *["round"] * end.startswith("model")]
     assert result.error is None
+
+
+def test_the_rest_of_a_round_is_executed_in_the_loops_and_contexts_around_it(run, monkeypatch):
+    monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)
+    result, _ = run("""
+        note, model = [].append, Net()
+        class Trainer:
+            def __init__(self):
+                self.__model = model
+
+            def train(self):
+                with torch.autocast("cpu", torch.bfloat16):
+                    for index in range(5):
+                        self.__model(torch.randn(2, 4)).mean().backward()
+                        note(("step", index))
+                        if index == 0:
+                            continue
+                        note("never")
+                    note(("autocast", torch.is_autocast_enabled("cpu")))
+
+        try:
+            for epoch in range(3):
+                Trainer().train()
+                total = 0.0
+                for batch in range(3):
+                    out = model(torch.randn(7, 4))
+                    note(("batch", batch))
+                    total += out.sum().item()
+                note(total / 3)
+                note(("epoch", epoch, isinstance(out, torch.Tensor)))
+        finally:
+            note("finally")
+        note("end")
+    """)
+    assert result.module.note.__self__ == [
+        "finally", ("step", 0), ("autocast", True), ("batch", 0), ("epoch", 0, True), "end"
+    ]  # fmt: skip
 
 
 def test_the_statements_after_a_training_loop_are_reached(run, monkeypatch):
@@ -166,6 +195,64 @@ def test_the_statements_after_a_training_loop_are_reached(run, monkeypatch):
     """)
     assert [call[1] for call in calls] == [[(2, 4)], [(6, 3)]]
     assert result.module.scores.shape == (6, 5)
+
+
+def test_the_rest_of_a_function_that_trains_is_reached_with_what_it_returns(run, monkeypatch):
+    monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)
+    result, calls = run("""
+        def train(model, losses):
+            for _ in range(9):
+                loss = model(torch.randn(2, 4)).mean()
+                loss.backward()
+                losses.append(loss.item())
+            log.append("trained")
+            return nn.Sequential(model, nn.Linear(3, 5))
+
+        def main(size):
+            losses = []
+            head = train(Net(), losses)
+            scores = head(torch.randn(size, 4))
+            log.extend([scores.shape, losses, [each for each in scores if size]])
+
+        if __name__ == "__main__":
+            main(6)
+            done = train(Net(), [])
+        after = done(torch.randn(8, 4))
+    """)
+    assert [call[:2] for call in calls] == [
+        ("Net", [(2, 4)]), ("Sequential", [(6, 4)]), ("Net", [(2, 4)]), ("Sequential", [(8, 4)])
+    ]  # fmt: skip
+    trained, scores, losses, rows, *again = result.module.log
+    assert (trained, scores, len(rows), again) == ("trained", (6, 5), 6, ["trained"])
+    assert isinstance(losses, Placeholder)
+    assert result.module.after.shape == (8, 5)
+    assert result.module.train.__code__.co_varnames[:2] == ("model", "losses")
+
+
+def test_a_function_that_fails_goes_on_where_nobody_uses_its_value(run):
+    result, calls = run("""
+        def read(path):
+            with open(path) as file:
+                return file.read()
+
+        def make(size):
+            if size % 2:
+                raise ValueError("odd")
+            return nn.Linear(4, size)
+
+        def main():
+            labels = read("labels.txt")
+            head = make(3)
+            log.append(head)
+            model = Net()
+            log.append(model(torch.randn(5, 4)).shape)
+
+        main()
+    """)
+    assert [call[:2] for call in calls] == [("Net", [(5, 4)])]
+    assert isinstance(result.error, FileNotFoundError)
+    assert isinstance(result.module.log[0], Placeholder)
+    assert result.module.log[1] == (5, 3)
 
 
 def test_what_a_cut_loop_made_of_its_first_batch_is_unknown_after_it(run, monkeypatch):
@@ -194,7 +281,7 @@ def test_an_endless_program_ends_when_its_budget_is_spent(run):
 @pytest.mark.parametrize(("queued", "log"), [(lambda: 0.0, []), (time.monotonic, ["after"])])
 def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypatch, queued, log):
     monkeypatch.setattr(guard, "seconds_waited", queued)
-    rest = "if True:\n    time.sleep(0.9)\n    log.append('after')\n"
+    rest = "for _ in range(1):\n    time.sleep(0.9)\n    log.append('after')\n"
     result, _ = run(f"import time\nmodel = Net()\nmodel(torch.randn(2, 4))\n{rest}")
     assert result.module.log == log
 

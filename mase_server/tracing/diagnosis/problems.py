@@ -63,7 +63,7 @@ _PHASES = {
 }
 #: phase -> the next step after `sys.exit`.
 _EXITS = {
-    "import": 'Only the code before it is traced: put it under `if __name__ == "__main__":`.',
+    "import": "The code below it is traced nonetheless.",
     "cell": "The cells below are still traced.",
     "construct": "{model} cannot be constructed: raise another exception, or remove it.",
     "forward": "Code after it is not traced: raise another exception, or return.",

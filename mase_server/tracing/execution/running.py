@@ -36,7 +36,7 @@ from mase_server.tracing.execution.program import (
     module_for,
 )
 from mase_server.tracing.execution.substitutes import unwrap_model
-from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, Stop, TimeUp, Watch
+from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, StatementOver, Stop, TimeUp, Watch
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport, ReplacedError
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
@@ -131,6 +131,10 @@ class Running(Showing):
                 self.hooks.on_endless(self.program)
             return trouble.out_of_time(*where, run.time_up, self.patience, self.request.seconds, self.tree)
         if run.error is not None:
+            # Its models may not need what the program lacks here.
+            ended = run.early and trouble.is_under_main_guard(self.path, run.error, self.tree)
+            if ended and not trouble.is_of_constructor(run.error):
+                return None
             problem = trouble.in_run(*where, run.error)
             if run.made_up and problem.code == "import-error":
                 text = f"{problem.message} Its command-line arguments `{' '.join(run.made_up)}` are guessed."
@@ -571,7 +575,7 @@ def run_main(
         late=late, count=lambda: shadows.steps, path=path,
     )  # fmt: skip
     # A statement that trains ends there; the next one may contain another model.
-    cuts = Cuts(Stop, watch.goes_on, MAX_OF_NOTEBOOK if watch.in_cells else MAX_FAILURES)
+    cuts = Cuts(Stop, StatementOver, watch.goes_on, MAX_OF_NOTEBOOK if watch.in_cells else MAX_FAILURES)
     error: BaseException | None = None
     mode = FailureMode(shadows)
     early: list[bool] = []

@@ -49,6 +49,10 @@ class Stop(BaseException):
     """Raised inside the person's program to end it; never leaves `mase_server.tracing.execution`."""
 
 
+class StatementOver(Stop):
+    """A model is trained here; the rest of the round of its loop may follow."""
+
+
 class TimeUp(Stop):
     """No model was called in time; the traceback shows where the program was."""
 
@@ -70,10 +74,11 @@ class Reached:
 class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
-    The end comes once every model that was made has been called: at a second call of one from the same place, a
-    backward pass or an optimizer step; `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first
-    call; after `patience` of those without any call; and at a first call once `late()`. It is the end of the statement,
-    if `goes_on`. count: the torch calls so far. excused: is called with seconds that are not its own. quiet: surrounds
+    The end comes once every model that was made has been called: at a second call of one from the same place;
+    `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after `patience` of those
+    without any call; and at a first call once `late()`. It is the end of a loop or a statement, if `goes_on`. A
+    backward pass or a step of training ends its own statement alone. count: the torch calls so far. excused: is called
+    with seconds that are not its own. quiet: surrounds
     further calls of a model. in_cells: is it a notebook, where these end nothing? path: the program.
     """
 
@@ -101,6 +106,8 @@ class Watch:
         #: The places in the program that have called a model, with its id.
         self._called: set[tuple[int, object, int]] = set()
         self._path, self._patience = path, Patience(patience, folder, excused, path)
+        #: Has a statement been ended that trains a model, and none been called since?
+        self._trained = False
         #: The remaining `budget`, and the clock that measures its use.
         self._spare, self._spent = budget, OwnTime()
         #: The count of torch calls at which the program ends: unlike seconds, it is the same in every run.
@@ -120,7 +127,7 @@ class Watch:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Watch what runs inside; Stop ends the block silently."""
-        step = register_optimizer_step_pre_hook(lambda *_: self._stop_if_complete())
+        step = register_optimizer_step_pre_hook(lambda *_: self._end_training())
         with module_calls_routed():
             self._patch_torch()
             try:
@@ -174,7 +181,7 @@ class Watch:
         """Run the original until a model was called; then count an event, and with `skip` do nothing else."""
 
         def gated(*args: Any, **kwargs: Any) -> Any:
-            self._stop_if_complete()
+            self._end_training()
             return None if skip and self.reached else original(*args, **kwargs)
 
         return gated
@@ -201,9 +208,10 @@ class Watch:
     def _handle_call(self, call: Callable[..., Any], model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         if not self._is_model(model) or not any(map(_holds_tensor, (*args, *kwargs.values()))):
             return call(model, *args, **kwargs)
+        self._trained = False
         if id(model) in self.reached:
-            if not self._note_place(model) and not self.in_cells:
-                self._stop_if_complete()
+            if not self._note_place(model) and not self.in_cells and not self._has_missing_models():
+                raise Stop
             with self.quiet():
                 return self._call_unwatched(call, model, args, kwargs)
         if _is_being_made(model):  # its constructor measures what a part gives
@@ -268,10 +276,11 @@ class Watch:
             frame = frame.f_back
         return frame
 
-    def _stop_if_complete(self) -> None:
-        """Handle an event that ends the program unless some model has not been called yet."""
-        if self.reached and not self._has_missing_models():
-            raise Stop
+    def _end_training(self) -> None:
+        """Handle a backward pass or a step. One that follows another has nothing more to end."""
+        if not self._trained and self.reached and not self._has_missing_models():
+            self._trained = True
+            raise StatementOver
 
     def goes_on(self) -> bool:
         """After a statement was ended: may the next one run?"""
@@ -317,8 +326,8 @@ class Watch:
         if self._changing:
             return
         if self.reached:
-            # A half-imported library would be useless to the cells below.
-            if self.in_cells and self._patience.imports_library(frame):
+            # A half-imported library would be useless to the statements below.
+            if self._patience.imports_library(frame):
                 return
             if self._has_spent():
                 raise Stop

@@ -33,15 +33,30 @@ _With = TypeVar("_With", ast.With, ast.AsyncWith)
 
 
 class Start(NamedTuple):
-    """The statement at which code begins. undecorated: the lines of decorators that are left out."""
+    """The place at which code begins: the statement that starts at a line and column, or the one after it.
+
+    end: where that statement ends, if the code begins after it.  undecorated: the lines of decorators that are left
+    out.  function: the first line of the function whose rest it is; 0 for the module's.  names: the function's
+    variables so far, which become its parameters.  call: the span of a call in the statement; the value of the variable
+    `GIVEN` takes its place.
+    """
 
     line: int = 0
     column: int = 0
+    end: tuple[int, int] | None = None
     undecorated: frozenset[int] = frozenset()
+    function: int = 0
+    names: tuple[str, ...] = ()
+    call: tuple[int, int, int, int] | None = None
 
 
 #: The whole of a module.
 BEGINNING = Start()
+#: The variable with the value of a call that has been made already.
+GIVEN = "__mase_given__"
+#: The variable with the exception that is raised at the end of the round of a loop that is not gone on with.
+OVER = "__mase_over__"
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 class Site(NamedTuple):
@@ -650,19 +665,107 @@ def instrument(source: bytes | str, path: str, *, expressions: bool = True, star
 
 
 def cut_statements_before(tree: ast.Module, start: Start) -> ast.Module:
-    """The module from a statement on, under the same `__future__`."""
-    tree.body = [
-        each
-        for each in tree.body
-        if (each.lineno, each.col_offset) >= start[:2]
-        or (isinstance(each, ast.ImportFrom) and each.module == "__future__")
-    ]
+    """The module from a statement on, under the same `__future__`; or a module that defines the rest of a function."""
+    future = [each for each in tree.body if isinstance(each, ast.ImportFrom) and each.module == "__future__"]
+    if start.call is not None:
+        _Giving(start.call).visit(tree)
+    rest = _cut_to_function(tree.body, start) if start.function else list_statements_from(tree.body, start)
+    tree.body = [*(each for each in future if each not in rest), *rest]
     for node in ast.walk(tree) if start.undecorated else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = [each for each in node.decorator_list if each.lineno not in start.undecorated]
         if isinstance(node, ast.arguments):
             _leave_out_defaults(node, start.undecorated)
     return tree
+
+
+def list_statements_from(body: Sequence[ast.stmt], start: Start) -> list[ast.stmt]:
+    """The statements of a block from a place on, which may be in a block inside it.
+
+    The rest of that comes first. A loop around it goes on to the end of a round, and raises `OVER` then. A context is
+    entered again.
+    """
+    at = start[:2]
+    for index, each in enumerate(body):
+        if start_of(each) >= (start.end or at):
+            return list(body[index:])
+        for block in list_blocks(each):
+            if block and start_of(block[0]) <= at <= max(map(end_of, block)):
+                return [*_continue_block(each, list_statements_from(block, start)), *body[index + 1 :]]
+    return []
+
+
+def _continue_block(around: ast.stmt, rest: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements that take the place of one around the rest of a block."""
+    match around:
+        case ast.With(items=items):
+            return [_locate_node(around, ast.With(items, rest))] if rest else []
+        case ast.For() | ast.While():
+            once = ast.Tuple([ast.Constant(None)], ast.Load())
+            round_ = ast.For(ast.Name(GIVEN, ast.Store()), once, rest or [ast.Pass()], [])
+            added = round_, ast.Raise(ast.Name(OVER, ast.Load()))
+            return [ast.fix_missing_locations(_locate_node(around, each)) for each in added]
+        case _:
+            return rest
+
+
+def list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks of a statement whose rest can be executed: branches, and the bodies of loops and contexts."""
+    match statement:
+        case ast.If(body=body, orelse=orelse):
+            return [body, orelse]
+        case ast.Try(body=body) | ast.With(body=body) | ast.For(body=body) | ast.While(body=body):
+            return [body]
+        case _:
+            return []
+
+
+def end_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    """The line and column where a statement or an expression ends."""
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+def start_of(node: ast.stmt | ast.expr) -> tuple[int, int]:
+    """The line and column where a statement, with its decorators, or an expression begins."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)]), node.col_offset
+
+
+def _cut_to_function(body: Sequence[ast.stmt], start: Start) -> list[ast.stmt]:
+    """The definition of the rest of a function, in the classes around it: these change names that begin with `__`."""
+    for each in body:
+        match each:
+            case ast.FunctionDef() if start_of(each)[0] == start.function:
+                rest = list_statements_from(each.body, start)
+                inside = {node for statement in rest for node in ast.walk(statement)}
+                declared = [
+                    node
+                    for node in ast.walk(each)
+                    if isinstance(node, ast.Global) and node not in inside and not set(node.names) & set(start.names)
+                ]
+                each.body = [*declared, *rest] or [ast.Pass()]
+                names = [ast.arg(name) for name in start.names]
+                each.args = ast.arguments([], [], None, names, [None] * len(names), None, [])
+                each.decorator_list, each.returns = [], None
+                return [ast.fix_missing_locations(each)]
+            case ast.ClassDef() | ast.FunctionDef() if each.lineno <= start.function <= (each.end_lineno or 0):
+                each.body = _cut_to_function(each.body, start)
+                return [each]
+    return [found for each in body for block in list_blocks(each) for found in _cut_to_function(block, start)]
+
+
+class _Giving(ast.NodeTransformer):
+    """Puts the variable `GIVEN` in the place of the call with a span."""
+
+    def __init__(self, span: tuple[int, int, int, int]) -> None:
+        self._span = span
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if (*start_of(node), *end_of(node)) != self._span:
+            return node
+        self._span = (0, 0, 0, 0)
+        return _locate_node(node, ast.Name(GIVEN, ast.Load()))
 
 
 def list_defaults(arguments: ast.arguments) -> list[ast.expr]:

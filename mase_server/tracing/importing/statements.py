@@ -12,18 +12,32 @@ import bisect
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, FunctionType, TracebackType
+from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
 from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
-from mase_server.tracing.importing.rewrite import Start, cut_statements_before, list_defaults
+from mase_server.tracing.importing.rewrite import (
+    GIVEN,
+    LOOPS,
+    OVER,
+    Start,
+    cut_statements_before,
+    end_of,
+    list_blocks,
+    list_defaults,
+    list_statements_from,
+    start_of,
+)
 from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source
-from mase_server.tracing.recording.positions import Position, resolve_mark
+from mase_server.tracing.recording.positions import resolve_mark
+from mase_server.tracing.recording.shadow import ValueDependentError
 
 #: Statements that may fail before this is no longer the intended program.
 MAX_FAILURES = 20
@@ -36,28 +50,32 @@ _failures: ContextVar[list[BaseException] | None] = ContextVar("failures", defau
 _GROWING = (MutableSequence, MutableMapping, MutableSet)
 #: The methods of these that change nothing.
 _READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"})
-#: A line after every end.
-_NEVER = 10**9
 
 
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """A statement at the top level of a file that raised at a line of its own or of a block inside it."""
+@dataclass(slots=True)
+class _Call:
+    """A call of a function of the file, or the module, whose statements are executed one after the other.
 
-    statement: ast.stmt
-    line: int
-    next: Start
+    function: None for the module.  names: its variables.  ended: the statement that has raised an error, was cut, or
+    has called the next function; at a line of it.
+    """
+
+    function: ast.FunctionDef | None
+    names: Namespace
+    ended: ast.stmt = field(default_factory=lambda: ast.Pass(lineno=0, col_offset=0))
+    line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
     """How to end statements that run too long without ending the program.
 
-    by: the exceptions that are raised in them.  goes_on: is asked after each whether the next statement may run.
-    most: statements that may fail.
+    by: the exceptions that are raised in them; they end the loop around, if there is one.  one: those that end a single
+    statement of it.  goes_on: is asked after each whether the next statement may run.  most: statements that may fail.
     """
 
     by: type[BaseException]
+    one: type[BaseException]
     goes_on: Callable[[], bool]
     most: int
 
@@ -74,43 +92,42 @@ def execute_to_end(
 ) -> BaseException | None:
     """Execute a file's code in `names`; return the first error. Raises one that came from outside of any statement.
 
+    The statement that follows is executed: also in a function of the file that was called, if nobody uses its value or
+    nothing failed. A function that refuses to give a value has a reason.
+
     code_from: the code of the same file from a statement on.  goes_past: may an error be passed over?  imported: is it
-    another file than the traced one? Then errors about its unknown names say its name.
+    another file than the traced one? Then errors about its unknown names say its name, and its functions end.
     """
     first: BaseException | None = None
-    start = Start()
-    for _ in range(MAX_FAILURES if cuts is None else cuts.most):
+    calls, undecorated = [_Call(None, names)], frozenset[int]()
+    left, over = (MAX_FAILURES, {}) if cuts is None else (cuts.most, {OVER: cuts.by})
+    while left:
         try:
-            _run_code(code, names)
-            return first
+            start = _return_value(calls, _run_code(code, calls[-1], names, over))
         except RAISED as error:  # the border to the user's code
-            first = first or error
-            failed = _find_failed_statement(path, error) if goes_past(error) else None
-            if failed is None and first is error:
-                raise
-            if failed is None:
+            first, left = first or error, left - 1
+            unknown = cuts is not None and isinstance(error, ValueDependentError | MissingPackageError)
+            if not goes_past(error) or not _follow_calls(path, error, calls, inside=not imported, blameless=unknown):
+                if first is error:
+                    raise
                 raise first from None
-            if undecorated := _find_failed_decorators(path, error) - start.undecorated:
-                start = Start(*_start_of(failed.statement), start.undecorated | undecorated)
+            found = _find_failed_decorators(path, error) - undecorated
+            undecorated |= found
+            if found:
                 error.add_note("The function or class is shown without this decorator, or this default.")
-                code = code_from(start)
-                continue
-            names.update(_make_unknown_names(path, failed, error, names, imported=imported))
+                start = Start(*start_of(calls[-1].ended))
+            else:
+                start = _pass_statement(path, calls, error, imported=imported)
         except BaseException as cut:
-            failed = (
-                _find_failed_statement(path, cut)
-                if cuts is not None and type(cut) is cuts.by and cuts.goes_on()
-                else None
-            )
-            if failed is None:
+            left -= 1
+            if cuts is None or type(cut) not in (cuts.by, cuts.one) or not cuts.goes_on():
                 raise
-            unknown = _make_unknown_names(path, failed, cut, names)
-            kept = _find_kept_names(failed, names)
-            names.update({name: value for name, value in unknown.items() if name not in kept})
-        if failed.next.line == _NEVER:
+            if not _follow_calls(path, cut, calls, blameless=True, loop=type(cut) is cuts.by):
+                raise
+            start = _pass_statement(path, calls, cut, cut=True)
+        if start is None or (len(calls) == 1 and not list_statements_from(parse_file(path).body, start)):
             return first
-        start = failed.next._replace(undecorated=start.undecorated)
-        code = code_from(start)
+        code = code_from(_locate_rest(start, calls[-1], undecorated))
     return first
 
 
@@ -150,31 +167,180 @@ def plain_code_from(path: str, start: Start) -> CodeType:
     return compile(tree, path, "exec", dont_inherit=True)
 
 
-def _run_code(code: CodeType, names: Namespace) -> None:
-    """Execute code, which may await at its top level if it is a notebook's."""
-    if code.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(code, names))
-    else:
-        exec(code, names)
+def _run_code(code: CodeType, call: _Call, names: Namespace, over: Namespace) -> Any:
+    """Execute the code of the module, which may await if it is a notebook's, or the rest of a function's."""
+    names.update(over)
+    try:
+        if call.function is not None:
+            return FunctionType(_find_code(code, call.function), names)(**call.names)
+        return asyncio.run(eval(code, names)) if code.co_flags & inspect.CO_COROUTINE else exec(code, names)
+    finally:
+        for name in (GIVEN, *over):
+            names.pop(name, None)
 
 
-def _find_failed_statement(path: str, error: BaseException) -> _Failed | None:
-    at = next(
-        (place for place in _iterate_positions(error) if place.file == path and place.function == "<module>"), None
-    )
-    if at is None:
+def _find_code(code: CodeType, function: ast.FunctionDef) -> CodeType:
+    """The code of a function without its decorators, inside that of its module."""
+    inside = [code]
+    for each in inside:
+        if each.co_name == function.name and each.co_firstlineno == function.lineno:
+            return each
+        inside += [value for value in each.co_consts if isinstance(value, CodeType)]
+    raise LookupError(function.name)
+
+
+def _follow_calls(
+    path: str,
+    error: BaseException,
+    calls: list[_Call],
+    *,
+    inside: bool = True,
+    blameless: bool = False,
+    loop: bool = False,
+) -> bool:
+    """Add the calls in which the next statement may follow; note in each the statement that ended.
+
+    inside: may it follow in a function?  blameless: has nothing failed but our knowledge of values?  loop: does the
+    loop around end?  False if the error came from outside of the code that was executed last.
+    """
+    name = "<module>" if calls[-1].function is None else calls[-1].function.name
+    frames = [
+        (trace.tb_frame, resolve_mark((trace.tb_frame.f_code, trace.tb_lasti)))
+        for trace in _iterate_tracebacks(error)
+        if trace.tb_frame.f_code.co_filename == path
+    ]
+    names = [frame.f_code.co_name for frame, _ in frames]
+    if name not in names:
+        return False
+    frames = frames[names.index(name) :]
+    if calls[-1].function is not None:
+        calls[-1].names = dict(frames[0][0].f_locals)
+    for (_, at), inner in zip_longest(frames, frames[1:]):
+        call = calls[-1]
+        body = parse_file(path).body if call.function is None else call.function.body
+        around = _list_statements_at(body, (at.line, max(at.column, 0)))
+        if not around:
+            return False
+        loops = [each for each in around if isinstance(each, LOOPS)]
+        left = start_of(call.ended)  # the loops and contexts around it are executed one statement after the other
+        kinds = (*LOOPS, ast.With)
+        whole = (each for each in around if isinstance(each, kinds) and not start_of(each) < left <= end_of(each))
+        call.ended, call.line = around[-1] if blameless else next(whole, around[-1]), at.line
+        function = _find_function(path, inner[0].f_code) if inside and inner is not None else None
+        if function is None or not _continues_inside(call.ended, function.name, blameless=blameless):
+            call.ended = loops[-1] if loop and loops else call.ended
+            break
+        calls.append(_Call(function, dict(inner[0].f_locals)))
+    return True
+
+
+def _list_statements_at(body: Sequence[ast.stmt], at: tuple[int, int]) -> list[ast.stmt]:
+    """The statements around a line and column, outermost first, as far as the next one inside them may follow."""
+    index = bisect.bisect_right(list(map(start_of, body)), at) - 1
+    if index < 0:
+        return []
+    for block in list_blocks(body[index]):
+        if block and start_of(block[0]) <= at <= end_of(block[-1]):
+            return [body[index], *_list_statements_at(block, at)]
+    return [body[index]]
+
+
+def _find_function(path: str, code: CodeType) -> ast.FunctionDef | None:
+    """The function of a file with some code, if its rest can be executed: without variables of another function."""
+    if code.co_freevars or code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
         return None
-    body = parse_file(path).body
-    starts = list(map(_start_of, body))
-    index = bisect.bisect_right(starts, (at.line, max(at.column, 0))) - 1
-    after = starts[index + 1] if index + 1 < len(starts) else (_NEVER, 0)
-    return _Failed(body[index], at.line, Start(*after)) if index >= 0 else None
+    functions = (each for each in list_nodes(parse_file(path)) if isinstance(each, ast.FunctionDef))
+    at = code.co_name, code.co_firstlineno
+    return next((each for each in functions if (each.name, start_of(each)[0]) == at), None)
+
+
+def _continues_inside(statement: ast.stmt, function: str, *, blameless: bool) -> bool:
+    """Does the rest of a function that a statement has called follow? Its value must not be used if it failed."""
+    called = {getattr(each, "id", "") or getattr(each, "attr", "") for each in ast.walk(statement)}
+    if isinstance(statement, ast.Expr):
+        return function in called and function != "forward"
+    call = _get_given_call(statement)
+    return blameless and call is not None and function in (getattr(call.func, "id", ""), getattr(call.func, "attr", ""))
+
+
+def _get_given_call(statement: ast.stmt) -> ast.Call | None:
+    """The call whose value a statement binds or returns as it is."""
+    match statement:
+        case ast.Assign(value=ast.Call() as call) | ast.AnnAssign(value=ast.Call() as call):
+            return call
+        case ast.Return(value=ast.Call() as call):
+            return call
+        case _:
+            return None
+
+
+def _return_value(calls: list[_Call], value: Any) -> Start | None:
+    """Leave the innermost call. The statement that comes next uses its value, or follows; None after the module."""
+    calls.pop()
+    if not calls:
+        return None
+    statement = calls[-1].ended
+    call = _get_given_call(statement)
+    if call is None:
+        return _place_after(statement)
+    calls[-1].names[GIVEN] = value
+    return Start(*start_of(statement), call=(*start_of(call), *end_of(call)))
+
+
+def _place_after(statement: ast.stmt) -> Start:
+    return Start(*start_of(statement), end_of(statement))
+
+
+def _pass_statement(
+    path: str, calls: list[_Call], error: BaseException, *, imported: bool = False, cut: bool = False
+) -> Start | None:
+    """Leave what a statement would have bound or changed unknown; the place after it."""
+    where = f"line {calls[-1].line} of {Path(path).name}" if imported else f"line {calls[-1].line}"
+    said = f"raised {type(error).__name__}: {error}".partition("\n")[0].strip().removesuffix(":")
+    reason = f"{where} {'was cut short, so that nothing is trained' if cut else said}"
+    absent = Absent("", lambda thing: None, lambda file: file == path, reason)
+    functions = {each.name: each for each in parse_file(path).body if isinstance(each, ast.FunctionDef)}
+    last, everywhere = calls[-1], {id(each.names): each.names for each in calls}.values()
+    found = _find_changed_names(last.ended, functions)
+    changed = {id((last.names if name in last.names else calls[0].names).get(name)) for name in found}
+    for names in everywhere if not (cut and _is_last(path, last)) else ():
+        filled = [name for name, value in names.items() if id(value) in changed and isinstance(value, _GROWING)]
+        names.update({name: Placeholder(absent, name, made=True) for name in filled})
+    kept = _find_kept_names(path, last) if cut else set[str]()
+    for name in set(_list_unsure_names(last)) - kept:
+        last.names[name] = Placeholder(absent, name, made=True)
+    if isinstance(last.ended, ast.Return):
+        return _return_value(calls, Placeholder(absent, getattr(last.function, "name", ""), made=True))
+    return _place_after(last.ended)
+
+
+def _iterate_tracebacks(error: BaseException) -> Iterator[TracebackType]:
+    """The frames of an error, outermost first."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
+
+
+def _locate_rest(start: Start, call: _Call, undecorated: frozenset[int]) -> Start:
+    """The place at which code of a call begins."""
+    if call.function is None:
+        return start._replace(undecorated=undecorated)
+    names = tuple(sorted(call.names))
+    return start._replace(undecorated=undecorated, function=start_of(call.function)[0], names=names)
+
+
+def _is_last(path: str, call: _Call) -> bool:
+    """Does no statement follow in the module or the function of a call?"""
+    body = parse_file(path).body if call.function is None else call.function.body
+    return not list_statements_from(body, _place_after(call.ended))
 
 
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
     """The lines of the decorator that raised an error, and of the others by the same function; else the line of the
     default of a parameter that did; empty if none did."""
-    lines = {place.line for place in _iterate_positions(error) if place.file == path}
+    places = (resolve_mark((trace.tb_frame.f_code, trace.tb_lasti)) for trace in _iterate_tracebacks(error))
+    lines = {place.line for place in places if place.file == path}
     tree = parse_file(path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     found = [each for node in list_nodes(tree) if isinstance(node, kinds) for each in node.decorator_list]
@@ -193,49 +359,25 @@ def _name_decorator(node: ast.expr) -> str:
     return ast.unparse(node.func if isinstance(node, ast.Call) else node)
 
 
-def _iterate_positions(error: BaseException) -> Iterator[Position]:
-    """Where the frames of a traceback were, outermost first."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield resolve_mark((traceback.tb_frame.f_code, traceback.tb_lasti))
-        traceback = traceback.tb_next
-
-
-def _start_of(statement: ast.stmt) -> tuple[int, int]:
-    decorators: list[ast.expr] = getattr(statement, "decorator_list", [])
-    return min([statement.lineno, *(each.lineno for each in decorators)]), statement.col_offset
-
-
-def _make_unknown_names(
-    path: str, failed: _Failed, error: BaseException, names: Namespace, *, imported: bool = False
-) -> Namespace:
-    """A placeholder for each name that the statement may not have bound as it should."""
-    said = f"{type(error).__name__}: {error}".strip().partition("\n")[0].removesuffix(": ")
-    where = f"line {failed.line} of {Path(path).name}" if imported else f"line {failed.line}"
-    absent = Absent("", lambda thing: None, lambda file: file == path, f"{where} raised {said}")
-    again = isinstance(failed.statement, ast.For | ast.AsyncFor | ast.While)
-    bound = [
-        name
-        for name, line in _iterate_bound_names(failed.statement)
-        if again or line >= failed.line or name not in names
+def _list_unsure_names(call: _Call) -> list[str]:
+    """The names that an ended statement may not have bound as it should."""
+    again = isinstance(call.ended, LOOPS)
+    return [
+        name for name, line in _iterate_bound_names(call.ended) if again or line >= call.line or name not in call.names
     ]
-    functions = {each.name: each for each in parse_file(path).body if isinstance(each, ast.FunctionDef)}
-    found = _find_changed_names(failed.statement, functions)
-    changed = [name for name in found if isinstance(names.get(name), _GROWING)]
-    return {name: Placeholder(absent, name, made=True) for name in [*bound, *changed]}
 
 
-def _find_kept_names(failed: _Failed, names: Namespace) -> set[str]:
+def _find_kept_names(path: str, call: _Call) -> set[str]:
     """The names that have the values which they would have at the end of a statement that was cut, but for numbers.
 
     A tensor or a model that the statement has bound is one, unless it is computed from itself, or from what a loop goes
     over, whose last batch may be a smaller one; a count, a text or a list is none.
     """
-    if failed.next.line == _NEVER:
-        return set(names)  # nothing follows that could be misled
-    passing = _find_passing_names(failed.statement)
+    if _is_last(path, call):
+        return set(call.names)  # nothing follows that could be misled
+    passing = _find_passing_names(call.ended)
     states = (str, bytes, int, float, complex, tuple, *_GROWING)
-    return {name for name, value in names.items() if name not in passing and not isinstance(value, states)}
+    return {name for name, value in call.names.items() if name not in passing and not isinstance(value, states)}
 
 
 def _find_passing_names(statement: ast.stmt) -> set[str]:
