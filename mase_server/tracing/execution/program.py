@@ -22,10 +22,11 @@ from typing import Any
 
 import torch
 from torch import multiprocessing
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, WeightedRandomSampler
 
 from mase_server.tracing.execution.guard import Replaced, change_environment
 from mase_server.tracing.execution.substitutes import loaded_where_present
+from mase_server.tracing.importing.datasets import replacing_absent_data
 from mase_server.tracing.importing.placeholders import Absent, Placeholder
 from mase_server.tracing.importing.rewrite import Start
 from mase_server.tracing.importing.source import Namespace, read_source
@@ -103,7 +104,9 @@ def calm_environment() -> Iterator[list[str]]:
         if (hub := sys.modules.get("huggingface_hub.constants")) is not None:
             stack.enter_context(Replaced(hub, {"HF_HUB_OFFLINE": True}))
         stack.enter_context(Replaced(DataLoader, {"__init__": _wrap_loader_init(DataLoader.__init__)}))
+        stack.enter_context(Replaced(WeightedRandomSampler, {"__iter__": _draw_in_turn}))
         stack.enter_context(loaded_where_present())
+        stack.enter_context(replacing_absent_data())
         stack.enter_context(plain_machine())
         made_up = stack.enter_context(plausible_arguments())
         stack.enter_context(Replaced(torch, {"save": lambda *args, **kwargs: None, "compile": _return_unchanged}))
@@ -123,6 +126,11 @@ def _trace_by_calling(
     given = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     function(*given)
     return function
+
+
+def _draw_in_turn(self: WeightedRandomSampler) -> Iterator[int]:
+    """The indices that a sampler may draw: its weights may be unknown."""
+    return (index % len(self.weights) for index in range(self.num_samples))
 
 
 def _wrap_loader_init(original: Callable[..., None]) -> Callable[..., None]:
@@ -199,7 +207,10 @@ def _is_imported(module: ModuleType, path: str) -> bool:
 
 
 def execute_program(
-    loaded: Loaded, module: ModuleType, cuts: Cuts | None = None
+    loaded: Loaded,
+    module: ModuleType,
+    cuts: Cuts | None = None,
+    goes_past: Callable[[BaseException], bool] = lambda error: True,
 ) -> tuple[ModuleType, BaseException | None]:
     """Run code in a module; return the module that then holds the file's names, and the first error of a statement.
 
@@ -210,7 +221,7 @@ def execute_program(
         module = _after_its_package(module)
     if module.__spec__ is None:
         vars(module).update(loaded.names)
-        error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from, cuts)
+        error = execute_to_end(str(module.__file__), loaded.code, vars(module), loaded.code_from, cuts, goes_past)
         parent, _, name = module.__name__.rpartition(".")
         if parent in sys.modules:  # as an import does at its end
             setattr(sys.modules[parent], name, module)
@@ -361,6 +372,33 @@ def _convert_device(value: Any) -> Any:
     return torch.device("cuda", value) if type(value) is int else value
 
 
+class _LegacyType(type):
+    """A type such as torch.FloatTensor whose instances may be tensors without storage, whose own type is none."""
+
+    dtype: torch.dtype
+    made: Callable[..., torch.Tensor]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype == cls.dtype
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return cls.made(*args, **kwargs)
+
+
+_LEGACY = {
+    name: _LegacyType(name, (), {"__module__": "torch", "dtype": kind.dtype, "made": kind})
+    for name, kind in vars(torch).items()
+    if type(kind) is type(torch.FloatTensor)
+}
+_TENSOR_TYPE = torch.Tensor.type
+
+
+def _convert_type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Tensor.type, which knows only the types of its own."""
+    given = (dtype.dtype if isinstance(dtype, _LegacyType) else dtype,) if dtype is not None else ()
+    return _TENSOR_TYPE(self, *given, *args, **kwargs)
+
+
 #: Each device that has not been used keeps the stack of its caller, which takes as long as a small model's forward.
 _SEEDS = ("manual_seed", "manual_seed_all", "seed", "seed_all")
 #: Functions of torch.cuda that fail without a GPU, and their results. Whether there is one is decided elsewhere.
@@ -380,7 +418,7 @@ _GPU: Mapping[str, object] = {
     "memory_summary": _make_constant_function(""),
     "utilization": _make_constant_function(0),
     "is_bf16_supported": _make_constant_function(True),
-    **{name: getattr(torch, name) for name in vars(torch) if name.endswith("Tensor")},
+    **_LEGACY,
     "get_rng_state": lambda *args, **kwargs: torch.get_rng_state(),
     "get_rng_state_all": lambda *args, **kwargs: [torch.get_rng_state()],
     "stream": lambda *args, **kwargs: nullcontext(),
@@ -411,7 +449,8 @@ _QUIET: tuple[tuple[Any, Mapping[str, object]], ...] = (
     (torch.mps, _make_silent_functions("empty_cache", "synchronize", *_SEEDS)),
     (torch.xpu, _make_silent_functions(*_SEEDS)),
     (torch.mtia, _make_silent_functions(*_SEEDS)),
-    (torch, {"set_default_tensor_type": lambda kind: _set_default_type(kind)}),
+    (torch, {"set_default_tensor_type": lambda kind: _set_default_type(kind), **_LEGACY}),
+    (torch.Tensor, {"type": _convert_type}),
     (multiprocessing, {"spawn": lambda function, args=(), *more, **named: function(0, *args)}),
     # A debugger would wait at an empty terminal forever.
     (builtins, {"input": _make_constant_function(""), "breakpoint": _make_constant_function(None)}),

@@ -111,6 +111,8 @@ _NUMBERS = frozenset({int, float, bool, type(None), TracedInt})
 #: Tensors with more elements keep no real value; code that needs one is traced again with the larger limit.
 SHADOW_LIMIT = 1 << 14
 LARGE_SHADOW_LIMIT = 1 << 20
+#: The same for an order of things, by which loaders shuffle their data.
+ORDER_LIMIT = 1 << 22
 #: Parameters of a model above which it is neither made nor run with values.
 MOST_PARAMETERS = 400_000_000
 
@@ -455,6 +457,9 @@ class MetaMode(TorchFunctionMode):
         out = self._run_meta(func, meta_args, meta_kwargs)
         # Integers are no weights: loaders draw their seeds with `torch.empty((), dtype=torch.int64).random_()`.
         defined = func not in UNDEFINED or not out.dtype.is_floating_point
+        if known and func is torch.randperm and self.shadows.limit < out.numel() <= ORDER_LIMIT:
+            real_args, real_kwargs = self._to_real(meta_args), self._to_real(meta_kwargs)
+            return self.shadows.put_later(out, lambda: func(*real_args, **real_kwargs))
         if known and defined and isinstance(out, torch.Tensor) and out.numel() <= self.shadows.limit:
             self.shadows.put(out, func(*self._to_real(meta_args), **self._to_real(meta_kwargs)))
         return out
