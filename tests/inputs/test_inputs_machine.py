@@ -82,6 +82,122 @@ def test_a_default_type_of_a_gpu_is_its_element_type(tmp_path):
     assert payload["models"][0]["inputs"]["x"][0] == "f64"
 
 
+def test_a_tensor_has_the_legacy_type_of_its_elements(tmp_path):
+    """torchvision's ToTensor divides bytes by 255 if they are an instance of torch.ByteTensor."""
+    text = f"""{HEAD}{BODY}
+pixels = torch.zeros(3, 4, dtype=torch.uint8)
+assert isinstance(pixels, torch.ByteTensor) and not isinstance(pixels, torch.FloatTensor)
+assert not isinstance(torch.zeros(3).tolist(), torch.FloatTensor) and isinstance(torch.IntTensor(2), torch.IntTensor)
+assert int(torch.tensor([3.5]).type(torch.LongTensor)) == 3 and pixels.type() == "torch.ByteTensor"
+Net()(pixels.type(torch.FloatTensor))
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        "DataLoader(data, 32, shuffle=True)",
+        "DataLoader(random_split(data, [50_000, 10_000])[0], 32)",
+        "DataLoader(data, 32, sampler=SubsetRandomSampler(range(50_000)))",
+        "DataLoader(data, 32, sampler=WeightedRandomSampler(torch.rand(60_000), 60_000))",
+    ],
+)
+def test_a_large_data_set_may_be_shuffled(tmp_path, loader):
+    text = f"""{HEAD}{BODY}
+from torch.utils.data import *
+data = TensorDataset(torch.randn(60_000, 4))
+for (x,) in {loader}:
+    out = Net()(x)
+    break
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["out"], payload["problems"]) == ([32, 5], [])
+
+
+#: A torchvision whose data sets are not there, as the real one behaves.
+VISION = {
+    "__init__.py": "from . import datasets\n",
+    "datasets.py": """
+import os, urllib.request
+class VisionDataset:
+    def __init__(self, root, transform=None, target_transform=None):
+        self.root, self.transform, self.target_transform = root, transform, target_transform
+class MNIST(VisionDataset):
+    def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
+        super().__init__(root, transform, target_transform)
+        self.train = train
+        if download:
+            self.download()
+        if not os.path.exists(root):
+            raise RuntimeError("Dataset not found. You can use download=True to download it")
+    @property
+    def class_to_idx(self):
+        return {name: index for index, name in enumerate(self.classes)}
+    def download(self):
+        fetch("http://mnist.invalid/train.gz")
+class Flowers(VisionDataset):
+    def __init__(self, root):
+        fetch("http://flowers.invalid/flowers.tgz")
+def fetch(*addresses):
+    errors = []
+    for address in addresses:
+        try:
+            urllib.request.urlopen(address)
+        except OSError as error:
+            errors.append(error)
+    raise RuntimeError(f"Error downloading {addresses[0]}")
+""",
+}
+
+
+@pytest.fixture
+def vision(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages" / "torchvision"
+    folder.mkdir(parents=True)
+    for name, text in VISION.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(str(folder.parent))
+
+
+@pytest.mark.parametrize("options", ["download=True", "train=False"])
+def test_pictures_take_the_place_of_a_data_set_that_is_not_here(tmp_path, vision, options):
+    text = f"""{HEAD}{BODY}
+import numpy
+from torchvision import datasets
+
+def load():
+    def flat(image):
+        return torch.from_numpy(numpy.array(image)).reshape(-1, 4)[0] / 255.0
+    return datasets.MNIST("data", {options}, transform=flat)
+
+def main():
+    data = load()
+    for images, labels in torch.utils.data.DataLoader(data, 16, shuffle=True):
+        out = Net()(images)
+        count = torch.zeros(len(data), len(data.class_to_idx))
+        break
+
+main()
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    shapes = bound(payload)
+    count = 60_000 if "download" in options else 10_000
+    assert (shapes["images"], shapes["labels"], shapes["out"]) == ([16, 4], [16], [16, 5])
+    assert shapes["count"] == [count, 10]
+    (problem,) = payload["problems"]
+    line = text[: text.index("datasets.MNIST")].count("\n") + 1
+    assert (problem["severity"], problem["code"], problem["line"]) == ("information", "missing-resource", line)
+    assert "data set MNIST is not on this disk" in problem["message"]
+
+
+def test_a_download_that_a_library_gives_up_after_a_refusal_is_no_mistake_of_the_program(tmp_path, vision):
+    text = f"{HEAD}{BODY}\nfrom torchvision.datasets import Flowers\ndata = Flowers('data')\n"
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["h"], told(payload)) == ([2, 5], [("warning", "refused", text.count("\n"))])
+
+
 PARSER = "import argparse\nparser = argparse.ArgumentParser()\n"
 REQUIRED = {
     "an option": "parser.add_argument('--data', required=True)\nargs = parser.parse_args()\nassert args.data\n",

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from mase_server.tracing.importing.datasets import Picture
 from mase_server.tracing.importing.standins import assumed, stand_in
 from tests.inputs.test_inputs_missing import BODY, HEAD, bound, told, traced
 
@@ -518,3 +519,56 @@ class Net(nn.Module):
     payload = traced(tmp_path, {"net.py": text})
     assert (len(bound(payload)["x"]), bound(payload)["mixed"][1:]) == (3, [12])
     assert {each[1] for each in told(payload)} == {"missing-package", "value-taken"}
+
+
+#: Size [C, H, W], classes, and pictures to train with and to test with of a data set, as its page says.
+DATA = {
+    "MNIST": ([1, 28, 28], 10, 60_000, 10_000),
+    "FashionMNIST": ([1, 28, 28], 10, 60_000, 10_000),
+    "CIFAR10": ([3, 32, 32], 10, 50_000, 10_000),
+    "CIFAR100": ([3, 32, 32], 100, 50_000, 10_000),
+    "STL10": ([3, 96, 96], 10, 5_000, 8_000),
+    "SVHN": ([3, 32, 32], 10, 73_257, 26_032),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_pictures_are_as_large_as_the_page_of_their_data_set_says(name):
+    size, classes, train, test = DATA[name]
+    make, as_tensor = stand_in(f"torchvision.datasets.{name}"), stand_in("torchvision.transforms.ToTensor")()
+    told = {"split": "test"} if name in ("STL10", "SVHN") else {"train": False}
+    data = make("data", transform=as_tensor, download=True)
+    picture, target = data[len(data) - 1]
+    assert (list(picture.shape), picture.dtype, target) == (size, torch.float32, 0)
+    assert (len(data), len(make("data", **told)), len(data.classes)) == (train, test, classes)
+
+
+#: Transforms and the size that torchvision's pages give for a picture of 3 x 32 x 40.
+TRANSFORMS = {
+    "Resize(64)": [3, 64, 80],
+    "Resize((20, 30))": [3, 20, 30],
+    "Resize([16])": [3, 16, 20],
+    "CenterCrop(24)": [3, 24, 24],
+    "RandomCrop(32, padding=4)": [3, 32, 32],
+    "RandomResizedCrop((224, 112))": [3, 224, 112],
+    "Pad(4)": [3, 40, 48],
+    "Pad((1, 2))": [3, 36, 42],
+    "Pad((1, 2, 3, 4))": [3, 38, 44],
+    "Grayscale()": [1, 32, 40],
+    "Grayscale(num_output_channels=3)": [3, 32, 40],
+    "RandomHorizontalFlip(p=0.3)": [3, 32, 40],
+    "Lambda(lambda each: each.convert('L'))": [1, 32, 40],
+}
+
+
+@pytest.mark.parametrize("text", TRANSFORMS)
+def test_transforms_of_a_missing_torchvision_give_the_sizes_of_its_pages(text):
+    names = {
+        name: stand_in(f"torchvision.transforms.{name}") for name in ("Compose", "PILToTensor", text.split("(")[0])
+    }
+    picture = Picture(3, 32, 40)
+    whole = eval(f"Compose([{text}, PILToTensor()])", names)
+    assert (list(whole(picture).shape), whole(picture).dtype) == (TRANSFORMS[text], torch.uint8)
+    if "convert" not in text:
+        after = eval(f"Compose([PILToTensor(), {text}])", names)
+        assert list(after(picture).shape) == TRANSFORMS[text]

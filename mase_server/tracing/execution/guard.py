@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -74,13 +75,37 @@ class RefusedError(PermissionError):
 
 
 def find_refusal(error: BaseException) -> RefusedError | None:
-    """The refusal behind an error, even if a library replaced it by an error of its own."""
-    while not isinstance(error, RefusedError):
-        inner = error.__cause__ or error.__context__ or getattr(error, "reason", None)
-        if not isinstance(inner, BaseException):
-            return None
-        error = inner
-    return error
+    """The refusal behind an error, even if a library replaced it by an error of its own.
+
+    A function that was refused something may go on, and raise an error that knows nothing of it, for example when it
+    has tried all addresses.
+    """
+    found: object = error
+    while not isinstance(found, RefusedError):
+        if not isinstance(found, BaseException):
+            return _find_earlier_refusal(error)
+        found = found.__cause__ or found.__context__ or getattr(found, "reason", None)
+    return found
+
+
+def _find_earlier_refusal(error: BaseException) -> RefusedError | None:
+    """The last refusal, if the function of a library that raised an error had been refused something in that call."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if _State.refused is None or not frames or "site-packages" not in frames[-1].f_code.co_filename:
+        return None
+    refusal, calls = _State.refused
+    return refusal if any(frame is frames[-1] for frame in calls) else None
+
+
+def _make_refusal(text: str) -> RefusedError:
+    """The error of a refusal, noted with the calls in which it happened."""
+    calls, frame = list[FrameType](), sys._getframe(2)
+    while frame.f_back is not None:
+        calls.append(frame)
+        frame = frame.f_back
+    refusal = RefusedError(text)
+    _State.refused = refusal, calls
+    return refusal
 
 
 class _State:
@@ -89,6 +114,8 @@ class _State:
     scratch: Path | None = None
     allowed: tuple[Path, ...] = ()
     installed = False
+    #: The last refusal, and the calls that it happened in.
+    refused: tuple[RefusedError, list[FrameType]] | None = None
 
 
 class Replaced:
@@ -156,7 +183,7 @@ def guard_program(scratch: str, *also: str) -> Iterator[None]:
         stack.enter_context(change_environment({"TMPDIR": str(temporary)}))
         stack.enter_context(signals_kept())
         allowed = (home, Path("/dev"), *(Path(folder).resolve() for folder in also if folder))
-        _State.scratch, _State.allowed = home, allowed
+        _State.scratch, _State.allowed, _State.refused = home, allowed, None
         try:
             yield
         finally:
@@ -229,7 +256,7 @@ def _audit_event(event: str, args: tuple[Any, ...]) -> None:
     if _State.scratch is None or event not in _HEARD:  # most events are not: every `id` is one
         return
     if event in REFUSED:
-        raise RefusedError(f"{REFUSED[event]} was refused while the model is traced{_format_arguments(args)}")
+        raise _make_refusal(f"{REFUSED[event]} was refused while the model is traced{_format_arguments(args)}")
     if event in CHANGES:
         what, count = CHANGES[event]
         for path in args[:count]:
@@ -242,7 +269,7 @@ def _audit_event(event: str, args: tuple[Any, ...]) -> None:
 
 def _refuse_unless_allowed(path: Any, what: str) -> None:
     if isinstance(path, str | bytes | os.PathLike) and not _is_allowed(Path(os.path.abspath(os.fsdecode(path)))):  # noqa: PTH100
-        raise RefusedError(f"{what} {os.fsdecode(path)!r} was refused while the model is traced")
+        raise _make_refusal(f"{what} {os.fsdecode(path)!r} was refused while the model is traced")
 
 
 def _is_writing(mode: Any, flags: Any) -> bool:

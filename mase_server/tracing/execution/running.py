@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -37,11 +37,11 @@ from mase_server.tracing.execution.program import (
 )
 from mase_server.tracing.execution.substitutes import unwrap_model
 from mase_server.tracing.execution.watch import PATIENCE, OnCall, Reached, StatementOver, Stop, TimeUp, Watch
+from mase_server.tracing.importing.datasets import AbsentDataError, list_absent_data
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport, ReplacedError
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
-from mase_server.tracing.importing.rewrite import Start
 from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, parse_file, read_source
 from mase_server.tracing.importing.standins import assumed
 from mase_server.tracing.importing.statements import MAX_FAILURES, MAX_OF_NOTEBOOK, Cuts, collecting_failures
@@ -521,7 +521,8 @@ class MainRun:
     reached: the first call of each model, in order.  error: the program's own exception that ended it (SystemExit
     included).  failure: the torch call that raised it, if one did.  time_up: no model was called in time; the
     traceback shows where the program was.  made_up: invented command-line arguments.  early: did a statement fail
-    before any model was called?  test: the function that called the models, if the program itself did not.
+    before any model was called?  test: the function that called the models, if the program itself did not.  absent: of
+    data sets that were not there.
     """
 
     module: ModuleType
@@ -533,6 +534,7 @@ class MainRun:
     made_up: tuple[str, ...] = ()
     early: bool = False
     test: ast.FunctionDef | None = None
+    absent: tuple[AbsentDataError, ...] = ()
 
     @property
     def shown_parts(self) -> frozenset[int]:
@@ -580,10 +582,9 @@ def run_main(
     mode = FailureMode(shadows)
     early: list[bool] = []
 
-    def code_from(start: Start) -> CodeType:
+    def goes_past(error: BaseException) -> bool:
         early.append(not watch.reached)
-        assert loaded is not None
-        return loaded.code_from(start)
+        return True
 
     with ExitStack() as stack:
         made_up = stack.enter_context(as_program(path, folder))
@@ -593,7 +594,7 @@ def run_main(
         try:
             loaded = load(path)
             with watch.active(), mode:
-                module, error = execute_program(replace(loaded, code_from=code_from), module, cuts)
+                module, error = execute_program(loaded, module, cuts, goes_past)
                 if test is not None and error is None and watch.time_up is None and not watch.reached:
                     with suppress(*RAISED):  # the border to the user's program
                         vars(module)[test.name]()
@@ -603,10 +604,11 @@ def run_main(
             if loaded is None and isinstance(raised, TypeError | AttributeError | NameError):
                 raise  # no text is the cause of these: an earlier run of the program has changed what reads it
             error = raised
+        absent = tuple(list_absent_data())
     reached = tuple(watch.reached.values())
     return MainRun(
         module, reached, constructions, error, None if test else watch.time_up, None if test else mode.failure,
-        tuple(made_up), early[:1] == [True], test,
+        tuple(made_up), early[:1] == [True], test, absent,
     )  # fmt: skip
 
 

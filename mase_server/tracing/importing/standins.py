@@ -729,7 +729,10 @@ _SAID = {
     **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
-    "torchvision": "MASE builds its ResNets, VGGs and AlexNet, with random weights, and some operations.",
+    "torchvision": (
+        "MASE builds its ResNets, VGGs and AlexNet, with random weights, and some operations. Pictures without values "
+        "take the place of data sets whose pictures have one size, such as MNIST and CIFAR."
+    ),
     "torch_geometric": "MASE computes MessagePassing, three convolutions, pools and sums as its documentation defines.",
     "torch_scatter": "MASE computes its sums and means as its documentation defines them.",
     "fairscale": "MASE takes its parallel layers as whole, in one process.",

@@ -21,8 +21,9 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.importing.datasets import replace_absent_data
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
-from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder
+from mase_server.tracing.importing.placeholders import Absent, MissingPackageError, Placeholder, find_placeholder_error
 from mase_server.tracing.importing.rewrite import (
     GIVEN,
     LOOPS,
@@ -105,16 +106,22 @@ def execute_to_end(
         try:
             start = _return_value(calls, _run_code(code, calls[-1], names, over))
         except RAISED as error:  # the border to the user's code
-            first, left = first or error, left - 1
+            left -= 1
+            absent = replace_absent_data(error)
+            lacking = find_placeholder_error(error)
+            follows = isinstance(lacking, MissingPackageError) and not lacking.name  # a statement before it has ended
+            first = first or (None if absent or follows else error)
             unknown = cuts is not None and isinstance(error, ValueDependentError | MissingPackageError)
-            if not goes_past(error) or not _follow_calls(path, error, calls, inside=not imported, blameless=unknown):
-                if first is error:
+            passed = absent or goes_past(error)
+            if not passed or not _follow_calls(path, error, calls, inside=not imported, blameless=unknown):
+                if first is None or first is error:
                     raise
                 raise first from None
             found = _find_failed_decorators(path, error) - undecorated
             undecorated |= found
             if found:
                 error.add_note("The function or class is shown without this decorator, or this default.")
+            if found or absent:
                 start = Start(*start_of(calls[-1].ended))
             else:
                 start = _pass_statement(path, calls, error, imported=imported)

@@ -17,6 +17,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from mase_server.tracing.importing.datasets import DATASETS, TRANSFORMS
+
 # torchvision: networks.
 
 
@@ -504,6 +506,7 @@ _TIMM = {
     "IMAGENET_DEFAULT_STD": (0.229, 0.224, 0.225),
 }
 _LAYERS = {"PatchEmbed": PatchEmbed, "Mlp": Mlp, "LayerNorm2d": LayerNorm2d}
+_TRANSFORMS = {"Normalize": Normalize, "Compose": Compose} | TRANSFORMS
 #: Packages and modules -> their names -> the replacement.
 VISION: dict[str, Mapping[str, Any]] = {
     # Release 0.N + 15 is the one for torch 2.N.
@@ -511,7 +514,8 @@ VISION: dict[str, Mapping[str, Any]] = {
     **{f"torchvision.models{part}": _NETWORKS for part in ("", ".resnet", ".vgg", ".alexnet")},
     "torchvision.models._utils": {"IntermediateLayerGetter": IntermediateLayerGetter},
     **{f"torchvision.ops{part}": _OPERATIONS for part in ("", ".boxes", ".misc", ".stochastic_depth")},
-    **{f"torchvision.transforms{part}": {"Normalize": Normalize, "Compose": Compose} for part in ("", ".transforms")},
+    **{f"torchvision.datasets{part}": DATASETS for part in ("", ".mnist", ".cifar", ".svhn", ".stl10", ".usps")},
+    **{f"torchvision.transforms{part}": _TRANSFORMS for part in ("", ".transforms", ".v2")},
     "timm": _TIMM,
     **dict.fromkeys(("timm.layers", "timm.models.layers"), _TIMM | _LAYERS),
     "timm.models.vision_transformer": _TIMM | _LAYERS | {"Attention": Attention, "Block": Block},

@@ -17,6 +17,7 @@ from mase_server.tracing.diagnosis.failure import Complaint
 from mase_server.tracing.diagnosis.problems import Context, explain_error
 from mase_server.tracing.execution.guard import SlowImportError, find_refusal
 from mase_server.tracing.execution.watch import TimeUp
+from mase_server.tracing.importing.datasets import AbsentDataError
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
 from mase_server.tracing.inputs.comments import BadComment, Wish
 from mase_server.tracing.models.guesses import NoArgumentsError
@@ -72,6 +73,9 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         return in_constructor(path, folder, error, name)
     in_cell = is_notebook(path)
     context = Context(path, [folder], phase="cell" if in_cell else "import")
+    if isinstance(error, AbsentDataError):
+        absent = explain_error(error, None, context, Complaint("missing-resource", f"{error}."))
+        return replace(absent, severity="information")
     if (refused := find_refusal(error)) is not None:
         step = "The cells below are traced without it" if in_cell else f"If no model needs it, put it {_UNDER_MAIN}"
         text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
