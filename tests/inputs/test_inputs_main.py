@@ -255,6 +255,28 @@ def test_a_function_that_fails_goes_on_where_nobody_uses_its_value(run):
     assert result.module.log[1] == (5, 3)
 
 
+def test_an_object_whose_method_failed_is_unknown(run):
+    """It has only a part of what the method would have put into it."""
+    result, calls = run("""
+        class Corpus:
+            def __init__(self):
+                self.words = []
+            def read(self, path):
+                with open(path) as file:
+                    self.words += file.read().split()
+            def count(self):
+                return len(self.words)
+
+        corpus, model = Corpus(), Net()
+        ids = corpus.read("words.txt")
+        size = corpus.count()
+        other = Net(size)
+        out = model(torch.randn(5, 4))
+    """)
+    assert [call[:2] for call in calls] == [("Net", [(5, 4)])]
+    assert isinstance(vars(result.module)["size"], Placeholder)
+
+
 def test_what_a_cut_loop_made_of_its_first_batch_is_unknown_after_it(run, monkeypatch):
     """The last batch, which Python would leave there, may be a smaller one."""
     monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)  # torch's first calls may take long

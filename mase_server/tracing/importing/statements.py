@@ -17,8 +17,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from types import CodeType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
+
+from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.datasets import replace_absent_data
@@ -58,13 +60,14 @@ class _Call:
     """A call of a function of the file, or the module, whose statements are executed one after the other.
 
     function: None for the module.  names: its variables.  ended: the statement that has raised an error, was cut, or
-    has called the next function; at a line of it.
+    has called the next function; at a line of it.  deeper: what ran for it then.
     """
 
     function: ast.FunctionDef | None
     names: Namespace
     ended: ast.stmt = field(default_factory=lambda: ast.Pass(lineno=0, col_offset=0))
     line: int = 0
+    deeper: Sequence[FrameType] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,7 @@ def _follow_calls(
     frames = frames[names.index(name) :]
     if calls[-1].function is not None:
         calls[-1].names = dict(frames[0][0].f_locals)
-    for (_, at), inner in zip_longest(frames, frames[1:]):
+    for (frame, at), inner in zip_longest(frames, frames[1:]):
         call = calls[-1]
         body = parse_file(path).body if call.function is None else call.function.body
         around = _list_statements_at(body, (at.line, max(at.column, 0)))
@@ -236,6 +239,8 @@ def _follow_calls(
         function = _find_function(path, inner[0].f_code) if inside and inner is not None else None
         if function is None or not _continues_inside(call.ended, function.name, blameless=blameless):
             call.ended = loops[-1] if loop and loops else call.ended
+            everything = [trace.tb_frame for trace in _iterate_tracebacks(error)]
+            call.deeper = everything[everything.index(frame) + 1 :]
             break
         calls.append(_Call(function, dict(inner[0].f_locals)))
     return True
@@ -313,12 +318,21 @@ def _pass_statement(
     for names in everywhere if not (cut and _is_last(path, last)) else ():
         filled = [name for name, value in names.items() if id(value) in changed and isinstance(value, _GROWING)]
         names.update({name: Placeholder(absent, name, made=True) for name in filled})
+    for names in everywhere if not cut else ():
+        half_made = [name for name, value in names.items() if any(_is_method_of(value, each) for each in last.deeper)]
+        names.update({name: Placeholder(absent, name, made=True) for name in half_made})
     kept = _find_kept_names(path, last) if cut else set[str]()
     for name in set(_list_unsure_names(last)) - kept:
         last.names[name] = Placeholder(absent, name, made=True)
     if isinstance(last.ended, ast.Return):
         return _return_value(calls, Placeholder(absent, getattr(last.function, "name", ""), made=True))
     return _place_after(last.ended)
+
+
+def _is_method_of(value: Any, frame: FrameType) -> bool:
+    """Is a frame a call of a method of an object that fills itself? A model only computes."""
+    first = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
+    return first is value and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type | ModuleType)
 
 
 def _iterate_tracebacks(error: BaseException) -> Iterator[TracebackType]:
