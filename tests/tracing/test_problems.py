@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -438,14 +437,20 @@ def test_a_module_list_cannot_be_called(bench: Workbench) -> None:
     assert "ModuleList cannot be called: loop over it" in problem.message
 
 
-def test_endless_recursion_names_its_cycle(bench: Workbench) -> None:
-    problem = bench.forward(
-        net("pass", "return self.again(x)\n    def again(self, x):\n        return self.forward(x)"), ones(1)
-    )
+@pytest.mark.parametrize("deeper", range(3))
+def test_endless_recursion_names_its_cycle_from_any_depth_of_the_stack(bench: Workbench, deeper: int) -> None:
+    text = net("pass", "return self.again(x)\n    def again(self, x):\n        return self.forward(x)")
+
+    def at_depth(depth: int) -> Problem:
+        return at_depth(depth - 1) if depth else bench.forward(text, ones(1))
+
+    problem = at_depth(deeper)
     assert problem.code == "recursion"
-    assert re.search(r"Net\.\w+ -> Net\.\w+ -> Net\.\w+,", problem.message)
-    assert len(problem.related) <= 20
-    assert bench.text_at(problem) in ("self.again(x)", "self.forward(x)")
+    assert problem.message == (
+        "This recurses without end: Net.forward -> Net.again -> Net.forward. It needs a case that ends it."
+    )
+    assert bench.text_at(problem) == "self.forward(x)"
+    assert [each["line"] for each in problem.related] == [problem.line - 2]
 
 
 def test_super_init_left_out(bench: Workbench) -> None:

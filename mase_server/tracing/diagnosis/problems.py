@@ -149,8 +149,9 @@ class _Explanation:
         complaint, fixes = (given, list[Fix]()) if given is not None else self._choose_complaint()
         own = [frame for frame in self.frames if self.context.owns(frame.file)]
         if isinstance(self.error, RecursionError):
-            # The innermost frame is at an arbitrary depth of the stack; the one before it made the call.
-            own = own[1:] or own
+            # The innermost frame is at an arbitrary depth of the stack; the one before it made the call. From outside,
+            # each place comes first where it is first reached, however much of the stack this process had left.
+            own = [*dict.fromkeys(reversed(own[1:] or own))][::-1]
         primary = next((frame for frame in own if frame.file == self.context.path), own[0] if own else None)
         file, span = (self.context.path, self.context.where)
         if primary is not None:
@@ -271,17 +272,15 @@ class _Explanation:
     def _explain_recursion(self) -> Complaint:
         # A function that was called once, such as the module's own code, is not part of the cycle.
         called = Counter(frame.function for frame in self.frames)
-        cycle = [name for name in dict.fromkeys(frame.function for frame in self.frames[:200]) if called[name] > 1][:4]
+        cycle = [name for name in dict.fromkeys(frame.function for frame in reversed(self.frames)) if called[name] > 1]
         root, limit = self.context.root, sys.getrecursionlimit()
         depth = 0 if root is None else max(path.count(".") + 1 for path, _ in named_modules(root))
         if not cycle and depth > limit / 10:
             text = f"The modules are nested {depth} deep, so this calls deeper than Python's limit of {limit} calls"
             step = "Nest them less deeply, or raise the limit with sys.setrecursionlimit."
             return Complaint("recursion", f"{text} inside of each other. {step}")
-        cycle.reverse()
-        names = " -> ".join([*cycle, cycle[0]]) if cycle else "a function"
-        text = f"This recurses without end: {names}, {len(self.frames)} frames deep."
-        return Complaint("recursion", f"{text} It needs a case that ends it.")
+        names = " -> ".join([*cycle[:4], cycle[0]]) if cycle else "a function"
+        return Complaint("recursion", f"This recurses without end: {names}. It needs a case that ends it.")
 
     def _explain_need(self, need: str) -> Complaint:
         raised = "" if isinstance(self.error, OSError) else f" It raised {describe_error(self.error).rstrip('.')}."
