@@ -277,6 +277,29 @@ def test_a_forward_that_is_no_function_is_told(decorator, tmp_path):
     assert problem.message.startswith(f"The forward of Net is no function: it is of type {kind}, and running it")
 
 
+@pytest.mark.parametrize(
+    "body", ["Net.forward = 3\nnet = Net()", "net = Net()\nNet.forward = 3", "net = Net()\nnet.forward = 3"]
+)
+def test_a_forward_that_the_program_replaces_by_no_function_is_told(body, tmp_path):
+    first, *_ = results(written(tmp_path, f"{NET}\n{body}\n"), tmp_path)
+    assert first.problem.message.startswith("The forward of Net is no function: it is of type int.")
+    assert (first.problem.severity, first.problem.line) == ("error", 5)
+
+
+def test_a_call_of_a_forward_that_is_no_function_fails_as_in_python(tmp_path):
+    found = one(written(tmp_path, f"{NET}\nnet = Net()\nNet.forward = 3\nnet(torch.zeros(2, 4))\n"), tmp_path)
+    assert found.inputs_from == "main"
+    with pytest.raises(TypeError, match="'int' object is not callable"):
+        found.model(*found.args)
+
+
+@pytest.mark.parametrize("run", ["", "net(torch.zeros(2, 4))", "net.forward(torch.zeros(2, 4))"])
+def test_a_forward_that_the_program_replaces_is_the_one_that_is_shown(run, tmp_path):
+    replaced = "old, net = Net.forward, Net()\nNet.forward = lambda self, x: old(self, x).repeat(1, 5)"
+    found = one(written(tmp_path, f"{NET}\n{replaced}\n{run}\n"), tmp_path)
+    assert found.model(*found.args).shape == (2, 10)
+
+
 #: A part whose forward is no function, handed what the outer forward gets, or what it made.
 OUTER = """
 

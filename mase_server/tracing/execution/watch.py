@@ -118,9 +118,10 @@ class Watch:
         self.time_up: TimeUp | None = None
         self._moded: set[int] = set()
         #: The person's classes that define a forward: `model.forward(x)` is a call of the model, too.
-        self._forwarding: dict[type, Callable[..., Any]] = {}
+        self._forwarding: set[type] = set()
         constructions.on_class = self._watch_forward
-        self._undo: list[tuple[object, str, Any]] = []
+        #: What is patched: owner, name, the value before, and the patch.
+        self._undo: list[tuple[object, str, Any, Any]] = []
 
     # ------------------------------------------------------------------------------------------------ switching
 
@@ -154,8 +155,8 @@ class Watch:
 
         self._patch_attribute(ModuleCalls, "current", called)
         self._patch_attribute(nn.Module, "train", trained)
-        for kind, forward in self._forwarding.items():
-            self._patch_attribute(kind, "forward", self._gate_forward(forward))
+        for kind in self._forwarding:
+            self._gate_forward(kind)
         self._patch_attribute(torch.autograd, "grad", self._gate_function(torch.autograd.grad, skip=False))
         self._patch_attribute(torch.autograd, "backward", self._gate_function(torch.autograd.backward, skip=True))
         self._patch_attribute(torch.Tensor, "backward", self._gate_function(torch.Tensor.backward, skip=True))
@@ -164,35 +165,44 @@ class Watch:
         owner = next((each for each in kind.__mro__ if "forward" in vars(each)), nn.Module)
         if owner in self._forwarding or get_class_origin(owner, self.folder) != "workspace":
             return
-        forward = vars(owner)["forward"]
-        if inspect.isfunction(forward):
-            self._forwarding[owner] = forward
-            if self._undo:
-                self._patch_attribute(owner, "forward", self._gate_forward(forward))
+        self._forwarding.add(owner)
+        if self._undo:
+            self._gate_forward(owner)
 
-    def _gate_forward(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def _gate_forward(self, kind: type) -> None:
+        forward = vars(kind).get("forward")
+        if not inspect.isfunction(forward):
+            return
+
         @wraps(forward)
         def called(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-            return self._handle_call(forward, module, args, kwargs)
+            # A program that replaced it may have kept it, to call it as a part.
+            own = self._undo and vars(kind).get("forward") is called
+            return self._handle_call(forward, module, args, kwargs) if own else forward(module, *args, **kwargs)
 
-        return called
+        self._patch_attribute(kind, "forward", called)
 
     def _gate_function(self, original: Callable[..., Any], *, skip: bool) -> Callable[..., Any]:
         """Run the original until a model was called; then count an event, and with `skip` do nothing else."""
 
         def gated(*args: Any, **kwargs: Any) -> Any:
+            if not self._undo:  # a program that replaced it has kept it
+                return original(*args, **kwargs)
             self._end_training()
             return None if skip and self.reached else original(*args, **kwargs)
 
         return gated
 
     def _patch_attribute(self, owner: object, name: str, value: Any) -> None:
-        self._undo.append((owner, name, vars(owner)[name]))
+        self._undo.append((owner, name, vars(owner)[name], value))
         setattr(owner, name, value)
 
     def _unpatch_torch(self) -> None:
+        """Undo the patches that the program has not replaced."""
         while self._undo:
-            setattr(*self._undo.pop())
+            owner, name, before, patch = self._undo.pop()
+            if vars(owner).get(name) is patch:
+                setattr(owner, name, before)
 
     @contextmanager
     def _pause_watching(self) -> Iterator[None]:

@@ -38,7 +38,15 @@ from mase_server.tracing.inputs.searching.search import MAX_ATTEMPTS, Searched, 
 from mase_server.tracing.inputs.spec import Inputs, Spec, complete_sizes, inputs_at, iterate_leaves, on_meta
 from mase_server.tracing.inputs.text import write_spec
 from mase_server.tracing.models.arguments import Built, Surroundings, build, rebuilt, resized
-from mase_server.tracing.models.classes import FORWARD, class_nodes, entry_of, forward_owner, make_constructor, run_by
+from mase_server.tracing.models.classes import (
+    FORWARD,
+    class_nodes,
+    entry_of,
+    explain_no_function,
+    forward_owner,
+    make_constructor,
+    run_by,
+)
 from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 from mase_server.tracing.models.expressions import NoTextError, value_text
 from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, call_arguments, digest_model
@@ -178,12 +186,19 @@ class Showing:
         UnwalkableError if torch cannot traverse it.
         """
         require_tree(built.model)
+        entry = entry_for(name, built.model)
+        reason = explain_no_function(name, built.model.forward) if entry == FORWARD else None
+        if reason is not None:
+            message = f"{reason}. Calling the model fails."
+            problem = trouble.at_class(self.path, self.nodes.get(name), "error", "missing-forward", message)
+            yield Unshown(name, message, "Assign a function to it.", problem)
+            return
         wish = self.wishes.of(name)
         if wish.inputs is not None:
             how = join_clauses(wish.said(), built.how)
             yield self.cover(self.of_spec(built, name, wish.inputs, wish.inputs_from, how))
             return
-        run_by(built.model, entry_for(name, built.model))
+        run_by(built.model, entry)
         remembered = self.hooks.remembered.get(name)
         if remembered is not None and not _takes(built.model, remembered.inputs):
             remembered = None

@@ -121,12 +121,18 @@ def explain_no_class(namespace: Mapping[str, Any], tree: ast.Module) -> str:
     found = [_resolve_class_path(namespace, path) for path in _class_paths(tree)]
     kinds = [kind for kind in found if inspect.isclass(kind) and issubclass(kind, nn.Module)]
     for kind in kinds:
-        forward = inspect.getattr_static(kind, FORWARD)
-        if not callable(forward):
-            return f"The forward of {kind.__name__} is no function: it is of type {type(forward).__name__}"
+        if (reason := explain_no_function(kind.__name__, inspect.getattr_static(kind, FORWARD))) is not None:
+            return reason
     if kinds:
         return "No class of this file has a forward that can be run"
     return "No class of this file extends torch.nn.Module"
+
+
+def explain_no_function(owner: str, forward: Any) -> str | None:
+    """Why a forward cannot be called, as a sentence without its full stop; None if it can."""
+    if callable(forward):
+        return None
+    return f"The forward of {owner} is no function: it is of type {type(forward).__name__}"
 
 
 def library_classes(namespace: Mapping[str, Any], tree: ast.Module, folder: str) -> dict[str, type[nn.Module]]:
