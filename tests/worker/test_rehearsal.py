@@ -111,6 +111,23 @@ class Net(nn.Module):
 """
 
 
+#: Code without a file: Python and linecache look for one, to tell where an error is.
+MADE_UP = """\
+import ast, linecache
+import torch
+from torch import nn
+
+for text in "x = (", "def f(", "  y":
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        pass
+linecache.getline("<made>.7 from net.py", 1)
+net = nn.Sequential(nn.Linear(4, 4))
+net(torch.zeros(2, 4))
+"""
+
+
 async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
@@ -215,6 +232,14 @@ async def test_guessed_sizes_that_an_edit_ties_or_frees_are_those_of_a_file_that
     assert await follow(launcher, path, prepared=True, fit=opened[0]["fit"]) == opened[1]
     path.write_text(TIED)
     assert await follow(launcher, path, prepared=True, fit=opened[1]["fit"]) == opened[0]
+
+
+async def test_code_without_a_file_is_no_dependency(launcher, tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(MADE_UP)
+    told = await follow(launcher, path, prepared=False)
+    assert told["models"]
+    assert [each for each in told["dependencies"] if "<" in each[1]] == []
 
 
 async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):

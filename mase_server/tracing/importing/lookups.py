@@ -138,6 +138,8 @@ class Lookups:
         if self._paused or not isinstance(path, str | bytes | os.PathLike):
             return
         absolute = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links are followed by `dependencies`
+        if f"{os.sep}<" in absolute:  # code without a file, such as `<string>`: Python looks for the line of an error
+            return
         known = self._paths_of_mention.get(absolute)
         if known is not None and _PRECEDENCE[known.kind] >= _PRECEDENCE[kind]:
             return
