@@ -265,7 +265,7 @@ class TraceJob:
             self._load_program,
             self._on_trial,
             read_known_inputs(self.request.fit),
-            self._record_found,
+            self._record_known,
             self._on_end,
             lambda seconds: self.emit({"event": "excused", "seconds": seconds}),
             read_endless(self.request.fit),
@@ -368,8 +368,15 @@ class TraceJob:
         seconds = time.perf_counter() - started
         return Traced(None, session, run, error, None, seconds, ran)  # type: ignore[arg-type]
 
-    def _record_found(self, found: Found) -> bool:
-        """Record a model whose inputs are known from its last trace; they count only if they still work."""
+    def _record_known(self, found: Found) -> bool:
+        """Record a model with the inputs of its last search; what ran counts only if they still work."""
+        with self.importer.unmarked():
+            traced = self._record_found(found)
+        if traced.error is None:
+            self.importer.add_marks(traced.ran)
+        return traced.error is None
+
+    def _record_found(self, found: Found) -> Traced:
         self._watch_libraries()
         put_in_mode(found.model, found.training)
         session = Session(
@@ -382,7 +389,7 @@ class TraceJob:
             recorder=RecoveringRecorder,
         )
         traced = self.sessions[id(found.model)] = self._record_session(session)
-        return traced.error is None
+        return traced
 
     def _trace_found(self, found: Found) -> Traced:
         if not found.recorded or id(found.model) not in self.sessions:
@@ -576,7 +583,7 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 7
+VERSION = 8
 
 
 def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
@@ -588,7 +595,7 @@ def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
     for one in traced:
         search = one.found.search
         if search is not None and (text := _format_inputs_text(one.found.spec)) is not None:
-            inputs[one.name] = [text, search.how, dict(search.sizes), search.built]
+            inputs[one.name] = [text, search.how, dict(search.sizes), search.built, search.otherwise]
         if one.probed is not None and one.probed.telling:
             telling[one.name] = one.probed.telling
     return json.dumps({"version": VERSION, "inputs": inputs, "telling": telling, "endless": endless}).encode()
@@ -616,8 +623,8 @@ def read_known_inputs(packed: bytes | None) -> Mapping[str, KnownSearch]:
     try:
         kept = _read_packed(packed, "inputs")
         return {
-            name: KnownSearch(parse_inputs(text), how, dict(sizes), built)
-            for name, (text, how, sizes, built) in kept.items()
+            name: KnownSearch(parse_inputs(text), how, dict(sizes), built, otherwise)
+            for name, (text, how, sizes, built, otherwise) in kept.items()
         }
     except (ValueError, TypeError, SpecError):
         return {}

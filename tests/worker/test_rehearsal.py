@@ -128,6 +128,26 @@ net(torch.zeros(2, 4))
 """
 
 
+#: The forward tells the size that the likeliest constructor arguments lack.
+REPAIRED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, features, hidden):
+        super().__init__()
+        self.first = nn.Linear(12, features)
+        self.second = nn.Linear(hidden, 3)
+        self.width = hidden
+
+    def forward(self, x):
+        if self.width != 20:
+            raise ValueError(f"hidden must be 20, not {self.width}")
+        return self.second(x.new_zeros(2, self.width)), self.first(x)
+"""
+
+
 async def follow(launcher, path, prepared, unsaved=None, fit=None):
     """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
     child = await prepare(launcher) if prepared else await launcher._fork()
@@ -240,6 +260,53 @@ async def test_code_without_a_file_is_no_dependency(launcher, tmp_path):
     told = await follow(launcher, path, prepared=False)
     assert told["models"]
     assert [each for each in told["dependencies"] if "<" in each[1]] == []
+
+
+async def test_constructor_arguments_that_a_forward_asked_for_are_forgotten_with_it(launcher, tmp_path):
+    path = tmp_path / "net.py"
+    texts = REPAIRED, REPAIRED.replace("!= 20", "== 20"), REPAIRED.replace("20", "28")
+    opened = []
+    for text in texts:
+        path.write_text(text)
+        opened.append(await follow(launcher, path, prepared=False))
+    assert [each["models"][0]["arguments"]["hidden"] for each in opened] == [20, 128, 28]
+    path.write_text(REPAIRED)
+    for text, expected in zip(texts, opened, strict=True):
+        assert await follow(launcher, path, prepared=True, unsaved=text, fit=opened[0]["fit"]) == expected
+
+
+#: A class that is made in two ways: with the arguments of the first, no inputs are found.
+TWICE = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.first = nn.Linear(12, hidden)
+
+    def forward(self, x):
+        if self.first.out_features == 7:
+            raise RuntimeError(open("missing.txt").read())
+        return self.first(x)
+
+
+def one():
+    return Net(7)
+
+
+def other():
+    return Net(9)
+"""
+
+
+async def test_a_model_that_is_made_as_elsewhere_is_shown_so_again(launcher, tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(TWICE)
+    opened = await follow(launcher, path, prepared=False)
+    assert [each["builder"] for each in opened["models"]] == ["other()"]
+    assert await follow(launcher, path, prepared=True, fit=opened["fit"]) == opened
 
 
 async def test_it_is_prepared_once_nothing_is_launched_and_ends_with_its_launcher(tmp_path):

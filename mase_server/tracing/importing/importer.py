@@ -21,7 +21,7 @@ import tempfile
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -163,6 +163,12 @@ class WorkspaceImporter:
         finally:
             for path, marks in self.ran.items():
                 marks[:] = before.get(path, bytes(len(marks)))
+
+    def add_marks(self, ran: Mapping[str, bytes]) -> None:
+        """Let marks that `marking` gave count, though they were taken back."""
+        for path, found in ran.items():
+            marks = self.ran[path]
+            marks[:] = merge_marks(len(marks), [found, bytes(marks)])
 
     def uninstall(self) -> None:
         """Stop instrumenting imports; already loaded modules continue to report."""

@@ -82,6 +82,8 @@ class Showing:
         self.explanation: BaseException | None = None
         #: The functions of the file that build a model and need no arguments, by the model's class: their calls.
         self.builders: dict[str, list[str]] = {}
+        #: Models that are shown as they were, if no other way to make them is found: by name, with their builders.
+        self.last_resorts: dict[str, tuple[Built, str]] = {}
         #: What the file's names stand for, once it has run.
         self.names: Namespace = {}
         self.workspace = Workspace(request.folder, request.path)
@@ -104,7 +106,7 @@ class Showing:
 
     def of_search(self, built: Built, name: str, spec: Inputs, how: str, why: str = "") -> Found:
         """A model with inputs that a search found. how: the search's own words.  why: there was a search."""
-        known = KnownSearch(spec, how, built.sizes, digest_model(built.model))
+        known = KnownSearch(spec, how, built.sizes, digest_model(built.model), built.otherwise)
         told = join_clauses(how, built.how) + why
         return replace(self.of_spec(built, name, spec, "search", told), search=known)
 
@@ -180,11 +182,20 @@ class Showing:
             return built
         return replace(built, source=self.options.inputs_from)
 
-    def complete(self, built: Built, name: str, others: Iterable[Built] = ()) -> Iterator[Found | Unshown]:
+    def complete(
+        self, built: Built, name: str, others: Iterable[Built] = (), *, builder: str = "", last: bool = True
+    ) -> Iterator[Found | Unshown]:
         """Show a model that was never called: with wished inputs, or with those of a search.
 
-        UnwalkableError if torch cannot traverse it.
+        builder: the call of a function of the file that made it, "" for none.  last: does no other way to make a model
+        of this name follow?  UnwalkableError if torch cannot traverse it.
         """
+        for item in self._complete(built, name, others, builder, last):
+            yield replace(item, builder=builder) if isinstance(item, Found) else item
+
+    def _complete(
+        self, built: Built, name: str, others: Iterable[Built], builder: str, last: bool
+    ) -> Iterator[Found | Unshown]:
         require_tree(built.model)
         entry = entry_for(name, built.model)
         reason = explain_no_function(name, built.model.forward) if entry == FORWARD else None
@@ -202,7 +213,9 @@ class Showing:
         remembered = self.hooks.remembered.get(name)
         if remembered is not None and not _takes(built.model, remembered.inputs):
             remembered = None
-        if remembered is not None:
+        # A model that was made otherwise is, if the forward still asks for that: the search begins anew.
+        otherwise = remembered is not None and remembered.otherwise
+        if remembered is not None and not otherwise:
             known, alike = self._build_as_known(built, remembered)
             free = alike and self._is_free_now(built, known, name, remembered)
             if alike and not free and (found := self._still_works(known, name, remembered)) is not None:
@@ -217,16 +230,17 @@ class Showing:
             built = known
         guessed = built.source == "search"
         searched = self.search(built, name, OTHER_TRIES if guessed else MAX_ATTEMPTS)
-        if searched.spec is None and remembered is None:
-            built, searched = self._build_otherwise(built, name, searched, others)
+        if searched.spec is None and (remembered is None or otherwise):
+            built, searched = self._build_otherwise(built, name, searched, others, remembered)
         if searched.spec is None and guessed:
             searched = self.search(built, name)
         if searched.spec is not None:
             built, searched = self.spread_sizes(built, name, searched)
         if searched.spec is None and remembered is not None:
-            # They worked before the last edit: their present error is worth more than "nothing found".
-            found = self.of_search(built, name, remembered.inputs, remembered.how, self._why_no_run())
-            yield self.cover(replace(found, search=remembered))
+            if last or digest_model(built.model) == remembered.built:
+                yield self._show_as_known(built, name, remembered)
+            else:  # it may have been made in a way that follows
+                self.last_resorts.setdefault(name, (built, builder))
         elif (failing := _choose_failing_inputs(built, searched)) is not None:
             how = f"found by search: the likeliest inputs, though the forward fails with them ({searched.how})"
             found = self.of_spec(built, name, failing, "search", how)
@@ -235,6 +249,20 @@ class Showing:
             yield self._describe_uncalled(name, built, searched)
         else:
             yield self.cover(self.of_search(built, name, searched.spec, searched.how, self._why_no_run()))
+
+    def _show_as_known(self, built: Built, name: str, known: KnownSearch) -> Found:
+        """A model that fails, with inputs that worked before the last edit: that is worth more than "nothing found"."""
+        found = self.of_search(built, name, known.inputs, known.how, self._why_no_run())
+        return self.cover(replace(found, search=known))
+
+    def show_last_resorts(self) -> Iterator[Found]:
+        """The models that were made in no other way after all."""
+        while self.last_resorts:
+            name, (built, builder) = self.last_resorts.popitem()
+            if name in self.covered:
+                self.hooks.forget(built.trial)
+            else:
+                yield replace(self._show_as_known(built, name, self.hooks.remembered[name]), builder=builder)
 
     def search(self, built: Built, name: str, attempts: int = MAX_ATTEMPTS, budget: Budget | None = None) -> Searched:
         """Search for inputs of a model, within its turn's steps."""
@@ -276,24 +304,31 @@ class Showing:
         return resized(type(built.model), self.around(namespace), built, sizes)
 
     def _build_otherwise(
-        self, built: Built, name: str, searched: Searched, others: Iterable[Built]
+        self, built: Built, name: str, searched: Searched, others: Iterable[Built], remembered: KnownSearch | None
     ) -> tuple[Built, Searched]:
-        """Make the model in another way, if the present way is why no inputs succeed."""
+        """Make the model in another way, if the present way is why no inputs succeed.
+
+        If they succeed in none, it is made as it was remembered.
+        """
         if built.source == "search":
             namespace = vars(sys.modules[type(built.model).__module__])
             others = rebuilt(type(built.model), self.around(namespace), built, searched.errors[:MAX_ERRORS])
         elif built.source == "usage" and searched.likely is not None:
             # It is made as the user makes it, so the mistake is in its forward.
             return built, searched
+        kept = built
         for other in others:
             if self.turn.is_spent():
                 break
             again = self.search(other, name, OTHER_TRIES)
+            other = replace(other, otherwise=True)
             if again.spec is not None:
-                self.hooks.forget(built.trial)
+                self.hooks.forget(kept.trial)
                 return other, again
+            if remembered is not None and kept is built and digest_model(other.model) == remembered.built:
+                kept, other = other, built
             self.hooks.forget(other.trial)
-        return built, searched
+        return kept, searched
 
     def _build_as_known(self, built: Built, known: KnownSearch) -> tuple[Built, bool]:
         """The model of the last search, and true; the one given if its constructor makes another one now."""

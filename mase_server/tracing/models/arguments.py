@@ -59,6 +59,7 @@ class Built:
     how: the assumptions made, as a clause; "" if its own file or a user gives the arguments.
     plan: the plan that made it, if an error of its forward can be followed to its arguments.  sizes: guessed sizes that
     were changed to differ from others.  trial: what `on_trial` gave, to take back what its constructor reported.
+    otherwise: as of `KnownSearch`.
     """
 
     model: nn.Module
@@ -69,6 +70,7 @@ class Built:
     plan: Plan | None = None
     sizes: Sizes = field(default_factory=dict)
     trial: Any = None
+    otherwise: bool = False
 
 
 def builds(
@@ -162,7 +164,9 @@ def resized(kind: type[nn.Module], around: Surroundings, built: Built, sizes: Si
     arguments = replace_sizes(plan.arguments, sizes)
     make = partial(_call_with, plan.function, arguments)
     again = _try_plan(kind, replace(plan, make=make, arguments=arguments), around)
-    return replace(again, sizes={**built.sizes, **sizes}) if isinstance(again, Built) else None
+    if not isinstance(again, Built):
+        return None
+    return replace(again, sizes={**built.sizes, **sizes}, otherwise=built.otherwise)
 
 
 def _call_with(function: Callable[..., Any], arguments: Arguments) -> Any:

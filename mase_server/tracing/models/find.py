@@ -239,6 +239,7 @@ class _Finder(Running):
                     else:
                         unshown.append(item)
         yield from self._from_factories([each for each in made_by if each not in first], module, set(names))
+        yield from self.show_last_resorts()
         if not self.options.model:
             yield from self._from_rest(classes, set(names), module)
         yield from (each for each in unshown if each.name not in self.covered)
@@ -274,12 +275,10 @@ class _Finder(Running):
                 name, kind = self._name_instance(instance), type(instance.model)
                 shown = {name} if kind is nn.Sequential else {name, kind.__name__}
                 if not shown & self.covered and is_model(instance.model, self.request.folder, self.classes):
-                    found = self.complete(self._as_made(built, name, factory), name)
+                    made = self._as_made(built, name, factory)
                     # A function with another purpose gets no problem if it gives no model that could be shown.
-                    for each in found:
-                        if isinstance(each, Found):
-                            yield replace(each, builder=f"{factory.name}()")
-                        elif not self.shown:
+                    for each in self.complete(made, name, builder=f"{factory.name}()", last=False):
+                        if isinstance(each, Found) or not self.shown:
                             yield each
 
     def _note_late(self, name: str, node: ast.ClassDef | ast.FunctionDef | None) -> None:
@@ -317,6 +316,7 @@ class _Finder(Running):
                 tried.add(name)
                 if self.wishes.of(name).any():
                     yield from self._from_class(name, left[name], vars(module))
+                    yield from self.show_last_resorts()
                 elif self.wishes.wants(name) and not budget.is_spent():
                     yield from self._search_class_quietly(name, left[name], module, budget)
         for kind in shown:
@@ -342,7 +342,8 @@ class _Finder(Running):
         if built is None:
             yield self.describe_unbuilt(name, kind, errors)
         else:
-            yield from self.complete(self.as_wished(built, name), name, itertools.islice(ways, MAX_WAYS))
+            others = itertools.islice(ways, MAX_WAYS)
+            yield from self.complete(self.as_wished(built, name), name, others, last=False)
 
 
 # Models that a file keeps in variables of its own; see `running.Instance`.

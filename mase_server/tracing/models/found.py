@@ -34,12 +34,14 @@ class KnownSearch:
     """A search for inputs that succeeded.
 
     inputs: what it found; how: as a clause.  sizes: as of `Found`.  built: of the model, as `digest_model` gives it.
+    otherwise: no inputs were found for the model as it is made first, so it was made in another way.
     """
 
     inputs: Inputs
     how: str
     sizes: Mapping[str, int]
     built: str
+    otherwise: bool = False
 
 
 def digest_model(model: nn.Module) -> str:
