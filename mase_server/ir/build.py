@@ -62,7 +62,7 @@ def used_calls(run: Run) -> list[bool]:
         if not (call.helper or call.kind == "get_attr"):
             used[index] = True
         if used[index]:
-            for source in references((call.args, call.kwargs)):
+            for source in call.sources:
                 used[source] = True
     return used
 

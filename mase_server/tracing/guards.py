@@ -21,7 +21,7 @@ from torch import fx
 from mase_server.dtypes import SHORT
 from mase_server.ops.types import TensorType
 from mase_server.tracing.recording.calling import is_symbolic
-from mase_server.tracing.recording.calls import Run, references
+from mase_server.tracing.recording.calls import Run
 from mase_server.tracing.recording.positions import Stack, resolve_mark
 from mase_server.tracing.recording.sizes import ARITHMETIC, RELATIONS, Size, Term
 from mase_server.tracing.recording.values import Value
@@ -257,7 +257,7 @@ def _find_asked_sizes(run: Run, leaves: Mapping[int, Any]) -> dict[tuple[int, in
         if index in leaves:
             origins.append(frozenset((index,)))
         else:
-            parts = {origins[source] for source in references((call.args, call.kwargs))}
+            parts = {origins[source] for source in call.sources}
             origins.append(parts.pop() if len(parts) == 1 else frozenset().union(*parts))
     found: dict[tuple[int, int | None], str] = {}
     for (call_index, dimension), stack in run.sizes.asked.items():

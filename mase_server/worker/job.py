@@ -72,7 +72,7 @@ from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, bind_inputs
 from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calling import module_calls_routed
-from mase_server.tracing.recording.calls import Call, Reports, Run, references
+from mase_server.tracing.recording.calls import Call, Reports, Run
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.recording.state import put_in_mode
@@ -543,7 +543,7 @@ def _iterate_plain_tensors(run: Run, model: nn.Module) -> Iterator[tuple[str, st
     kept = {path for path, _ in named_tensors(model)}
     for index, call in enumerate(run.calls):
         if call.kind == "get_attr" and isinstance(call.target, str) and call.target not in kept:
-            takers = [other for other in run.calls[index:] if index in references((other.args, other.kwargs))]
+            takers = [other for other in run.calls[index:] if index in other.sources]
             if takers and not all(map(_is_moving_call, takers)):
                 owner, _, name = call.target.rpartition(".")
                 yield owner, name

@@ -464,7 +464,7 @@ class NodeWriter:
             "args": done.args,
             "bytes": done.bytes,
             "stack": stack,
-            "input_nodes": [self.rows[source] for source in references((call.args, call.kwargs))],
+            "input_nodes": [self.rows[source] for source in call.sources],
         }
         if module is not None:
             blob |= self._describe_module(module) | {"module_path": call.target}
@@ -569,8 +569,7 @@ def _varying_calls(run: Run) -> set[int]:
     found: set[int] = set()
     for index, call in enumerate(run.calls):
         attribute = call.kind == "get_attr" and not isinstance(call.target, Constant)
-        given = references((call.args, list(call.kwargs.values())))
-        if call.kind in ("placeholder", "call_module") or attribute or not found.isdisjoint(given):
+        if call.kind in ("placeholder", "call_module") or attribute or not found.isdisjoint(call.sources):
             found.add(index)
     return found
 

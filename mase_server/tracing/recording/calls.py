@@ -78,6 +78,14 @@ class Call:
     stack: Stack
     helper: bool = False
     cast: torch.dtype | None = None
+    _sources: list[int] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def sources(self) -> list[int]:
+        """The indices of the calls whose results it takes, in order; many ask for them once the recording is done."""
+        if self._sources is None:
+            self._sources = references((self.args, self.kwargs))
+        return self._sources
 
 
 @dataclass(frozen=True, slots=True)

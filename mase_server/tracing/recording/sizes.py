@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
-from mase_server.tracing.importing.source import parse_text
+from mase_server.tracing.importing.source import list_nodes, parse_text
 from mase_server.tracing.recording.positions import Mark, Position, Stack, is_hidden, resolve_mark
 
 # Plain numbers made of sizes, as `int(T)` and `T / 2` return: could the code take another path because of one?
@@ -51,7 +51,7 @@ def may_decide(mark: Mark) -> bool:
             return True
         for name in names - known:
             known.add(name)
-            pending += [node for node in ast.walk(function) if _reads(node, name)]
+            pending += [node for node in list_nodes(function) if _reads(node, name)]
     return False
 
 
@@ -67,7 +67,7 @@ def _read_parents(source: str, path: str, line: int) -> Mapping[ast.AST, ast.AST
         around[at_line[0]], inner = inner, at_line[0]
         if isinstance(inner, _FUNCTIONS):
             break
-    return around | {child: node for node in ast.walk(inner) for child in ast.iter_child_nodes(node)}
+    return around | {child: node for node in list_nodes(inner) for child in ast.iter_child_nodes(node)}
 
 
 def _is_at(statement: ast.stmt, line: int) -> bool:
