@@ -111,7 +111,7 @@ CODES: dict[str, tuple[str, str]] = {
         "If it only needs more, raise the setting `mase.limits.memory`, or give the container more.",
     ),
     "missing-forward": (
-        "The code calls a module that has no forward.",
+        "The code calls a module that has no forward, or one whose forward is no function.",
         "Define `def forward(self, ...)`; loop over a `ModuleList`, or make it an `nn.Sequential`.",
     ),
     "missing-package": (
