@@ -101,6 +101,33 @@ REFUSALS = {
 }
 
 
+#: A first statement of a forward that no inputs avoid -> its line's part, the problem's text.
+UNAVOIDABLE = {
+    "a name that is not defined": ("h = helper(x)", "helper(x)", "`helper` is not defined"),
+    "an attribute that the model lacks": ("h = self.lyer(x)", "self.lyer", "lyer"),
+    "a spectrum whose form is not given": (
+        "h = torch.stft(x, 64, window=torch.hann_window(64))", "torch.stft", "return_complex",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", UNAVOIDABLE)
+def test_a_mistake_before_the_first_layer_is_told_where_it_is(tmp_path, mistake):
+    statement, part, words = UNAVOIDABLE[mistake]
+    text = NET.format(refusal="return h").replace("h = self.layer(x)", statement, 1)
+    (problem,) = traced(tmp_path, {"net.py": text})["problems"]
+    assert (problem["severity"], problem["line"]) == ("error", 1 + text[: text.index(part)].count("\n"))
+    assert words in problem["message"]
+
+
+def test_what_a_guessed_part_lacks_is_no_mistake(tmp_path):
+    text = NET.format(refusal="return h").replace("(self)", "(self, encoder)", 1)
+    text = text.replace("self.layer = ", "self.encoder = encoder\n        self.layer = ")
+    text = text.replace("self.layer(x)", "self.encoder.special(x)")
+    (problem,) = traced(tmp_path, {"net.py": text})["problems"]
+    assert (problem["severity"], problem["code"]) == ("warning", "no-inputs")
+
+
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_check_that_refuses_what_was_guessed_is_no_mistake(tmp_path, refusal):
     text = NET.format(refusal=REFUSALS[refusal])

@@ -102,7 +102,7 @@ def _make_argument(value: Any) -> Any:
 Making = Callable[[type[nn.Module]], Made | None]
 
 
-class Identity(nn.Identity):
+class GuessedIdentity(nn.Identity):
     """A replacement for a module of which only the calls are known: it gives back the first value that it is given."""
 
     def forward(self, input: Any, *others: Any, **named: Any) -> Any:
@@ -111,7 +111,7 @@ class Identity(nn.Identity):
 
 
 #: The replacement for any module that may be left out.
-IDENTITY = Made(Identity, "Identity()")
+IDENTITY = Made(GuessedIdentity, "Identity()")
 
 #: Pattern of an argument's name -> classes and functions that it may be.
 PARTS: tuple[tuple[str, tuple[Any, ...]], ...] = (
@@ -422,9 +422,13 @@ def _make_instance(kind: type[nn.Module], around: Surroundings) -> Made:
     return Made(make, f"{kind.__name__}(...)")
 
 
+class GuessedNetwork(nn.Sequential):
+    """A placeholder for an unknown model argument. What it lacks, the argument may have."""
+
+
 def _small_network() -> nn.Module:
-    """A placeholder for an unknown model argument: it turns an image into features."""
-    return nn.Sequential(
+    """It turns an image into features."""
+    return GuessedNetwork(
         nn.Conv2d(3, 16, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 64)
     )
 

@@ -27,6 +27,7 @@ from mase_server.tracing.inputs.searching.operands import OPERANDS, Trail, compa
 from mase_server.tracing.inputs.searching.trees import Path, iterate_all_members, iterate_tensor_specs, values_at
 from mase_server.tracing.inputs.spec import Inputs, InputValues, Spec, TensorSpec
 from mase_server.tracing.models.clues import Clue, Step, clue_of
+from mase_server.tracing.models.guesses import GuessedIdentity, GuessedNetwork
 from mase_server.tracing.recording.positions import is_hidden
 
 # A failed try: the inputs, the place of its error, and the inputs that caused it.
@@ -133,8 +134,9 @@ PATIENCE = 6
 #: Sizes that depend on the inputs': all of a convolution's `input[2, 16, 30, 30]`, whose channels the text repeats;
 #: else all but the last of `[32, 400]` and of `(32x400`.
 _SIZES = re.compile(r"input\[[\d, ]*\]|(?<=\[)(?:\d+, )+(?=\d+\])|(?<=\()\d+x")
-#: Errors that only inputs with nothing to transpose avoid, such as sequences of one token.
-_VIEW = "view size is not compatible"
+#: Refusals of torch that no usual inputs avoid: a view of what was transposed, unless it is a sequence of one token,
+#: and a spectrum of real numbers whose form is not given.
+_REFUSALS = re.compile(r"view size is not compatible|stft requires the return_complex parameter")
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _ARGUMENTS = re.compile(r"missing \d+ required positional|unexpected keyword argument|positional arguments? but")
 
@@ -147,6 +149,8 @@ class Furthest:
     inputs: list[Inputs] = field(default_factory=list)
     kinds: dict[tuple[str, ...], BaseException] = field(default_factory=dict)
     tries: int = 0
+    #: The first inputs that met an error of each kind.
+    _first: dict[tuple[str, ...], Inputs] = field(default_factory=dict)
     #: Kinds of errors that concern only inputs, or are refusals: other inputs may succeed.
     _avoidable: set[tuple[str, ...]] = field(default_factory=set)
     _count: int = 0
@@ -176,11 +180,12 @@ class Furthest:
         self.tries += 1
         self._starved = self._starved or "can't allocate memory" in str(error)
         if self._count > self.layers:
-            self.layers, self.inputs, self.kinds, self._avoidable = self._count, [], {}, set()
+            self.layers, self.inputs, self.kinds, self._first, self._avoidable = self._count, [], {}, {}, set()
         if self._count == self.layers:
             self.inputs.append(inputs)
             kind = kind_of(error)
             self.kinds.setdefault(kind, error)
+            self._first.setdefault(kind, inputs)
             if not is_unavoidable(error) and (of_inputs or is_check(error)):
                 self._avoidable.add(kind)
 
@@ -191,17 +196,20 @@ class Furthest:
     def is_certain(self) -> bool:
         """Have enough tries given the same answer? One endless recursion is enough, since each takes long."""
         if any(map(is_unavoidable, self.kinds.values())):
-            return self.tries >= PATIENCE and self.likely() is not None
+            return self.tries >= (PATIENCE if len(self.kinds) == 1 else CERTAIN) and self.likely() is not None
         if any(kind[0] == RecursionError.__name__ for kind in self.kinds):
             return len(self.inputs) >= ENOUGH and self.likely() is not None
         return len(self.inputs) >= CERTAIN and self.likely() is not None
 
     def likely(self) -> Inputs | None:
-        """The first inputs that got furthest, if their error is the forward's own."""
+        """The first inputs that got furthest, if their error is the forward's own; of several errors, the one that no
+        inputs avoid."""
+        own = next((kind for kind, error in self.kinds.items() if is_unavoidable(error)), None)
+        if own is not None:
+            return self._first[own]
         if self.layers == 0 or len(self.kinds) != 1 or self._avoidable or self._starved:
             return None
-        enough = len(self.inputs) >= ENOUGH or is_unavoidable(self.errors()[0])
-        return self.inputs[0] if enough else None
+        return self.inputs[0] if len(self.inputs) >= ENOUGH else None
 
     def plausible(self) -> Inputs | None:
         """The first inputs that got furthest, if all that got so far failed at one line, for any reason."""
@@ -216,10 +224,10 @@ def is_unavoidable(error: BaseException) -> bool:
     """
     if isinstance(error, UnboundLocalError):
         return False
-    if isinstance(error, NameError | MissingPackageError) or _VIEW in str(error):
+    if isinstance(error, NameError | MissingPackageError) or _REFUSALS.search(str(error)):
         return True
     if isinstance(error, AttributeError):
-        return isinstance(error.obj, nn.Module)
+        return isinstance(error.obj, nn.Module) and not isinstance(error.obj, GuessedNetwork | GuessedIdentity)
     inner = sum(not is_hidden(frame.f_code) for frame, _ in walk_tb(error.__traceback__))
     return isinstance(error, TypeError) and inner > 0 and _ARGUMENTS.search(str(error)) is not None
 
