@@ -256,6 +256,13 @@ PLAUSIBLE = {
         "x = self.layer(inputs)\nif self.training:\n    x = rnn_hxs = self.cell(x, rnn_hxs * masks)\nreturn x, rnn_hxs",
         "inputs: f32[B=2, 6]; rnn_hxs: f32[B, 8]; masks: f32[B, 1] ones",
     ),
+    "a signal of which a recurrent layer takes the spectrum": (
+        "self.rnn = nn.GRU(33, 8, batch_first=True)",
+        "noisy",
+        "s = torch.stft(noisy, 64, 16, window=torch.hann_window(64), return_complex=True)\n"
+        "return self.rnn(s.abs().transpose(1, 2))[0]",
+        "noisy: f32[B=2, L=64]",
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",

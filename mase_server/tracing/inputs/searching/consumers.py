@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -40,11 +41,13 @@ def indices(below: int, *dims: int | str) -> TensorSpec:
 
 
 def list_candidates(layer: Any) -> Candidates:
-    """Inputs for which a layer, a weight or ("linear", weight) may be made; empty if unknown."""
+    """Inputs for which a layer, a weight, ("linear", weight) or `torch.stft` may be made; empty if unknown."""
     if isinstance(layer, tuple):
         return _list_weight_candidates(*layer)
     if isinstance(layer, Rearranged):
         return wanted_by(layer)
+    if layer is torch.stft:
+        return [floats("B", "L"), floats("L")]
     if hasattr(layer, "shape"):
         return _list_feature_candidates(int(layer.shape[0])) if len(layer.shape) else []
     found = next((row(layer) for kind, row in ROWS if isinstance(layer, kind)), [])

@@ -14,6 +14,7 @@ from math import prod
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 from mase_server.tracing.inputs.spec import TensorSpec
@@ -474,7 +475,11 @@ class _Follower:
         return self._follow_functional(node)
 
     def _follow_functional(self, node: ast.Call) -> Use | None:
-        """`F.linear(x, self.weight)`: the weight determines x."""
+        """`F.linear(x, self.weight)`: the weight determines x; `torch.stft(x, ...)`: it is a signal."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr="stft"), args=args):
+                signal = args[0] if args and ast.unparse(value) == "torch" else value
+                return Use(torch.stft, "stft") if self._is_wanted(signal) else None
         if len(node.args) < 2 or not self._is_wanted(node.args[0]):
             return None
         weight = self.source.resolve(node.args[1])
