@@ -263,6 +263,19 @@ PLAUSIBLE = {
         "return self.rnn(s.abs().transpose(1, 2))[0]",
         "noisy: f32[B=2, L=64]",
     ),
+    "scores of pixels that a loss sums over space": (
+        "self.smooth = 1.0",
+        "net_output, gt",
+        "axes = [0] + list(range(2, len(net_output.shape)))\np = net_output.softmax(1)\n"
+        "return (p * gt).sum(axes) / (p.sum(axes) + gt.sum(axes) + self.smooth)",
+        "net_output: f32[B=2, 3, H=32, W=32]; gt: f32[B, 3, H, W]",
+    ),
+    "marks of the times of two series": (
+        "self.value, self.out = nn.Linear(7, 16), nn.Linear(16, 7)",
+        "x_enc, x_mark_enc, x_dec, x_mark_dec",
+        "b, t, c = x_enc.shape\nreturn self.out(self.value(x_enc)).mean(1, keepdim=True) + self.out(self.value(x_dec))",
+        "x_enc: f32[B=2, T=16, 7]; x_mark_enc: f32[B, T, 4]; x_dec: f32[B, T, 7]; x_mark_dec: f32[B, T, 4]",
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",

@@ -77,6 +77,10 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         r"^(wavs?|waves?|waveforms?|audios?|speech|raw|signals?)$",
         (TensorSpec("f32", ("B", "L")), TensorSpec("f32", ("B", 1, "L"))),
     ),
+    (  # the month, day, weekday and hour of each step of a series
+        r"(^|_)(time_?)?marks?(_|$)|^time_?(feat(ure)?s?|stamps?)$",
+        (TensorSpec("f32", ("B", "T", 4)), TensorSpec("i64", ("B", "T", 4), "below", 7)),
+    ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
     (  # of a detector, for each of its queries or anchors
         r"^(pred_box(es)?|anchors|((bbox|box|loc)_)?regressions?|bbox_preds?)$",

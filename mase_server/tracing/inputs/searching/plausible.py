@@ -237,17 +237,41 @@ def splits_heads(model: nn.Module) -> bool:
     )
 
 
+#: Words of a name that tell which of several an input is: `x_enc` and `x_dec`, `x` and `x_mark`.
+_SIDES = frozenset((
+    "enc", "dec", "encoder", "decoder", "mark", "past", "future", "left", "right", "src", "tgt", "source", "target",
+    "a", "b", "prev", "cur", "next", "pos", "neg", "hist", "history",
+))  # fmt: skip
+
+
+def find_partners(model: nn.Module, name: str) -> list[str]:
+    """The other parameters of a forward that have the same name but for the side that they are of."""
+    stem = _get_stem(name)
+    return [each for each in inspect.signature(model.forward).parameters if each != name and stem == _get_stem(each)]
+
+
+def _get_stem(name: str) -> tuple[str, ...]:
+    words = [re.sub(r"\d+$", "", word) for word in name.lower().split("_")]
+    return tuple(word for word in words if word not in _SIDES) or (name,)
+
+
 def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Candidates for a parameter, those first that its source could read."""
     seen = read_source(model, name)
     tokens = splits_heads(model) and not VECTOR.match(name.lower())
     more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
+    partners = {read_source(model, each).rank for each in find_partners(model, name)} - {0}
     ordered = sorted(
         specs,
-        key=lambda spec: (not seen.fits(spec), tokens and _is_rows(spec), more(len(spec.dims) - seen.least)),
+        key=lambda spec: (
+            not seen.fits(spec),
+            tokens and _is_rows(spec),
+            bool(partners) and len(spec.dims) not in partners,
+            more(len(spec.dims) - seen.least),
+        ),
     )
     if seen.columns and ordered:
-        kind = ordered[0] if ordered[0].dtype == "i64" else TensorSpec("f32", ())
+        kind = specs[0] if specs[0].dtype == "i64" else TensorSpec("f32", ())
         lengths = ("T", "S", "U")[: seen.least - 2]
         ordered.insert(0, replace(kind, dims=("B", *lengths, seen.columns)))
     elif (rank := seen.rank or seen.least) > 2 and not any(map(seen.fits, specs)):
@@ -304,9 +328,18 @@ def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> 
             yield "a rank that the source does not read"
         if _is_rows(spec) and splits_heads(model) and not VECTOR.match(name.lower()):
             yield "rows where heads are split"
+    if is_float and not spec.fill and _has_other_rank(model, name, spec, inputs):
+        yield "another rank than its partner"
     told = read_told(model, name)
     if told is not None and len(told.sizes) != len(dims):
         yield "another rank than a person wrote"
+
+
+def _has_other_rank(model: nn.Module, name: str, spec: TensorSpec, inputs: Inputs) -> bool:
+    """Has an input fewer dimensions than another one of the same name but for its side?"""
+    held = (inputs.entries.get(each) for each in find_partners(model, name))
+    floats = (each for each in held if isinstance(each, TensorSpec) and each.dtype == spec.dtype and not each.fill)
+    return any(len(each.dims) > len(spec.dims) for each in floats)
 
 
 def _iterate_shape_faults(dims: Sequence[int | str], sizes: Mapping[str, int]) -> Iterator[str]:
