@@ -448,3 +448,22 @@ import torch.utils.cpp_extension
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_may_have_the_name_of_the_file_in_it_that_imports_from_it(workspace):
+    put(workspace, {"kit_model/backbone.py": NET.format(body="nn.Linear(3, 4)"), "kit_model/kit_model.py": """
+from torch import nn
+from kit_model.backbone import Net as Small
+
+
+class Net(nn.Module):
+    def __init__(self, backbone="small"):
+        super().__init__()
+        self.body = Small() if backbone == "small" else None
+
+    def forward(self, x):
+        return self.body(x)
+""", "train.py": "from kit_model.kit_model import Net\n"})  # fmt: skip
+    found, problems = looked_at(workspace, "kit_model/kit_model.py")
+    assert problems == []
+    assert runs_in_eager(found[0]).shape[-1] == 4

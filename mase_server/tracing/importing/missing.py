@@ -570,6 +570,8 @@ class Homes:
         found: list[str] = []
         while (spec := PathFinder.find_spec(top, [each for each in sys.path if each not in found])) is not None:
             doubtful = [home for home in self._find_doubtful_homes(spec) if not self._is_meant(home, top, wanted_by)]
+            if spec.origin == wanted_by:  # no file imports itself
+                doubtful = [str(Path(wanted_by).parent)]
             if not doubtful:
                 break
             found += doubtful
