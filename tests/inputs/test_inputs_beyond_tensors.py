@@ -566,3 +566,48 @@ class Loss(nn.Module):
     model = shown(workspace, body)[0]["Loss"]
     assert [model.spec.entries[name].dims for name in ("regressions", "anchors")] == [("B", "N", 4)] * 2
     assert runs_in_eager(model).dim() == 0
+
+
+NESTED = """
+class Batch:
+    def __init__(self, tensors, mask):
+        self.tensors = tensors
+        self.mask = mask
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+
+    def forward(self, batch: Batch):
+        x = self.conv(batch.tensors)
+        mask = F.interpolate(batch.mask[None].float(), size=x.shape[-2:])[0].bool()
+        return x, mask
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = Body(), nn.Linear(8, 4)
+
+    def forward(self, samples: Batch):
+        if not isinstance(samples, Batch):
+            raise ValueError("not supported")
+        x, mask = self.body(samples)
+        return self.head((x * ~mask[:, None]).mean((2, 3)))
+
+
+def build(args):
+    model = Net()
+    return model, nn.MSELoss() if args.loss == "mse" else nn.L1Loss()
+"""
+
+
+def test_an_annotated_class_is_made_of_what_its_constructor_takes(workspace):
+    found, errors = shown(workspace, NESTED)
+    held = dict(found["Net"].spec.entries["samples"].items)
+    assert held["tensors"].dims == ("B", 3, "H", "W")
+    assert (held["mask"].dtype, held["mask"].dims) == ("bool", ("B", "H", "W"))
+    assert runs_in_eager(found["Net"]).shape == (2, 4)
+    assert not errors

@@ -42,7 +42,7 @@ from mase_server.tracing.inputs.searching.singles import (
     type_of,
 )
 from mase_server.tracing.inputs.spec import ConstantSpec, Dim, Inputs, MapSpec, SequenceSpec, Spec, TensorSpec
-from mase_server.tracing.models.constructions import arguments_of
+from mase_server.tracing.models.constructions import arguments_of, list_required_parameters
 from mase_server.tracing.models.names import STATE, usual_inputs
 
 MAX_ROWS = 200
@@ -184,7 +184,42 @@ def _of_type(model: nn.Module, name: str, annotation: Any) -> list[Choice]:
         )
         make = partial(_from_members, annotation)
         return [Choice(SequenceSpec(_list_specs(row), build=make), _join_reasons(row)) for row in rows]
+    if _is_holder(annotation):
+        kinds = {each.name: each.annotation for each in list_required_parameters(annotation)}
+        parts = [_list_member_choices(model, name, key, kind, attribute=True) for key, kind in kinds.items()]
+        build = partial(_from_keys, annotation)
+        return [
+            Choice(MapSpec(tuple(zip(kinds, _list_specs(row), strict=True)), build), _join_reasons(row))
+            for row in _combine_parts(_fit_masks([*kinds], parts))
+        ]
     return []
+
+
+def _is_holder(annotation: Any) -> bool:
+    """Is it a class of the person's own whose objects hold what its constructor is given, such as a batch of images
+    with its mask?"""
+    if not isinstance(annotation, type) or not inspect.isfunction(annotation.__init__):
+        return False
+    if annotation.__module__.partition(".")[0] in ("torch", "numpy", "builtins", "typing"):
+        return False
+    if issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple):
+        return False
+    source = Source.of(annotation, annotation.__init__)
+    kept = {node.value.id for node in ast.walk(source.node) if isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Name)} if source else set()  # fmt: skip
+    needed = {each.name for each in list_required_parameters(annotation)}
+    return bool(needed) and needed <= kept
+
+
+def _fit_masks(keys: Sequence[str], parts: list[list[Choice]]) -> list[list[Choice]]:
+    """The mask of a batch of images has their sides: it tells which pixels fill them up."""
+    images = any(
+        isinstance(part[0].spec, TensorSpec) and part[0].spec.dims[-2:] == ("H", "W") for part in parts if part
+    )
+    filled = Choice(TensorSpec("bool", ("B", "H", "W"), "zeros"), "the pixels that fill up its images")
+    return [
+        [filled, *part] if images and "mask" in key.lower() else part for key, part in zip(keys, parts, strict=True)
+    ]
 
 
 def _has_no_default(each: dataclasses.Field[Any]) -> bool:
@@ -429,6 +464,7 @@ def _count_listed_tensors(model: nn.Module, name: str) -> int:
 
 def _list_container_choices(model: nn.Module, name: str, keys: Mapping[str, bool]) -> list[Choice]:
     parts = [leaf_choices(model, key, Wanted(name, key, attribute)) for key, attribute in keys.items()]
+    parts = _fit_masks([*keys], parts)
     build = Record if any(keys.values()) else None
     return [
         Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True)), build), _join_reasons(row))

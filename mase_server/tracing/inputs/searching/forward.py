@@ -491,6 +491,8 @@ class _Follower:
     def _follow_into(self, module: nn.Module, node: ast.Call, function: Callable[..., Any]) -> Use | None:
         path = ast.unparse(node.func).removeprefix("self.")
         for position, argument in enumerate(node.args):
+            if self.wanted.attribute and isinstance(argument, ast.Name) and argument.id == self.wanted.name:
+                return self._enter_module(module, function, position, None, path, whole=True)
             if self._is_wanted(argument):
                 found = self._enter_module(module, function, position, None, path)
                 join = self._find_join(argument)
@@ -514,8 +516,10 @@ class _Follower:
         return None
 
     def _enter_module(
-        self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str
-    ) -> Use | None:
+        self, module: nn.Module, function: Callable[..., Any], position: int | None, name: str | None, path: str,
+        *, whole: bool = False,
+    ) -> Use | None:  # fmt: skip
+        """whole: is the module given the object of which an attribute is followed?"""
         inner = find_innermost(module)
         if isinstance(inner, Rearranged):
             return Use(inner, path)
@@ -532,7 +536,8 @@ class _Follower:
         names = source.parameters()
         if name is None and position is not None and position < len(names):
             name = names[position]
-        found = _Follower(source, Wanted(name), self.depth + 1).run() if name else None
+        wanted = replace(self.wanted, name=name or "") if whole else Wanted(name or "")
+        found = _Follower(source, wanted, self.depth + 1).run() if name else None
         if found is None and isinstance(inner, _LAYERS):
             return Use(inner, path)  # a layer of torch whose forward was changed takes what it took
         if found is None or inner is self.source.owner:
