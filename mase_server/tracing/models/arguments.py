@@ -180,7 +180,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     room = limit_memory() if plan.guessed else nullcontext()
     try:
         with around.on_trial() as trial, constructions.recording(), MetaMode(around.shadows), room:
-            model = plan.make()
+            model = _pick_model(plan.make(), kind)
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
@@ -195,6 +195,14 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
     again = plan.make if _holds_made(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
+
+
+def _pick_model(made: Any, kind: type[nn.Module]) -> Any:
+    """The model among several things that a function makes: `model, criterion = build(args)`."""
+    if isinstance(made, tuple | list | dict):
+        several = made.values() if isinstance(made, dict) else made
+        return next((each for each in several if isinstance(each, kind)), made)
+    return made
 
 
 def _start_where_file_is(error: BaseException, workspace: str) -> bool:
