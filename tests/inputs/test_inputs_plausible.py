@@ -265,10 +265,16 @@ PLAUSIBLE = {
     ),
     "scores of pixels that a loss sums over space": (
         "self.smooth = 1.0",
-        "net_output, gt",
-        "axes = [0] + list(range(2, len(net_output.shape)))\np = net_output.softmax(1)\n"
-        "return (p * gt).sum(axes) / (p.sum(axes) + gt.sum(axes) + self.smooth)",
-        "net_output: f32[B=2, 3, H=32, W=32]; gt: f32[B, 3, H, W]",
+        "x, y",
+        "shape = x.shape\naxes = [0] + list(range(2, len(shape)))\np = x.softmax(1)\n"
+        "return (p * y).sum(axes) / (p.sum(axes) + y.sum(axes) + self.smooth)",
+        "x: f32[B=2, 3, H=32, W=32]; y: i64[B, 1, H, W] < 10",
+    ),
+    "scores whose dimensions are letters": (
+        "self.smooth = 1.0",
+        "p, q",
+        "return torch.einsum('bcxy,bcxy->bc', p, q) / (torch.einsum('bcxy->bc', p) + self.smooth)",
+        "p: f32[B=2, 3, H=32, W=32]; q: f32[B, 3, H, W]",
     ),
     "marks of the times of two series": (
         "self.value, self.out = nn.Linear(7, 16), nn.Linear(16, 7)",

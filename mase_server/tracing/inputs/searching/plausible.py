@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import nn
 
@@ -54,12 +54,13 @@ _INDICES = re.compile(r"^(\w+_)?(ids|idx|indices|input_ids|tokens)$")
 class Seen:
     """The facts that a source shows of a parameter: its dimensions, at least so many, and the columns that it reads.
 
-    0: nothing.
+    0: nothing.  sizes: the names that the code gives its shape.
     """
 
     rank: int = 0
     least: int = 0
     columns: int = 0
+    sizes: set[str] = field(default_factory=set)
 
     def fits(self, spec: TensorSpec) -> bool:
         """Could the source read a tensor like this?"""
@@ -200,6 +201,19 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
                 seen.rank = seen.rank or count
         case ast.Subscript(value=ast.Name(id=owner), slice=ast.Tuple(elts=parts)) if owner == name:
             _read_columns(parts, seen)
+        case ast.Assign(targets=[ast.Name(id=given)], value=value) if _is_size(value, name):
+            seen.sizes.add(given)
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=2),
+                      ast.Call(func=ast.Name(id="len"), args=[value])]):  # fmt: skip
+            # The dimensions of space, of which an image has two.
+            if _is_size(value, name) or (isinstance(value, ast.Name) and value.id in seen.sizes):
+                seen.least = max(seen.least, 4)
+        case ast.Call(func=ast.Attribute(attr="einsum") | ast.Name(id="einsum"),
+                      args=[ast.Constant(value=str(pattern)), *operands]) if "." not in pattern:  # fmt: skip
+            letters = re.sub(r"\s", "", pattern).partition("->")[0].split(",")
+            for each, operand in zip(letters, operands, strict=False):
+                if isinstance(operand, ast.Name) and operand.id == name:
+                    seen.rank = seen.rank or len(each)
 
 
 def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:
