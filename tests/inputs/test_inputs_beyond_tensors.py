@@ -644,3 +644,40 @@ def test_a_function_may_make_a_model_among_other_things(workspace):
     found, errors = shown(workspace, SEVERAL, **{"main.py": PARSER})
     assert runs_in_eager(found["Net"]).shape == (2, 11)
     assert not errors
+
+
+DETECTED = """
+class PostProcess(nn.Module):
+    def forward(self, outputs, target_sizes):
+        logits, boxes = outputs["pred_logits"], outputs["pred_boxes"]
+        assert len(logits) == len(target_sizes)
+        assert target_sizes.shape[1] == 2
+        scores, best = logits.sigmoid().view(logits.shape[0], -1).topk(100, dim=1)
+        boxes = boxes.gather(1, (best // logits.shape[2]).unsqueeze(-1).repeat(1, 1, 4))
+        height, width = target_sizes.unbind(1)
+        return scores, boxes * torch.stack([width, height, width, height], dim=1)[:, None]
+
+
+class Lanes(nn.Module):
+    def __init__(self, size=(64, 96)):
+        super().__init__()
+        self.body, self.head = nn.Conv2d(3, 4, 8, stride=8), nn.Linear(4 * size[0] // 8 * size[1] // 8, 5)
+
+    def forward(self, x):
+        return self.head(self.body(x).view(-1, 384))
+"""
+
+
+def test_predictions_of_a_detector_are_as_many_as_it_chooses_from(workspace):
+    found, errors = shown(workspace, DETECTED)
+    held = dict(found["PostProcess"].spec.entries["outputs"].items)
+    assert (held["pred_logits"].dims[:2], held["pred_boxes"].dims) == (("B", "N"), ("B", "N", 4))
+    assert found["PostProcess"].spec.entries["target_sizes"].dims == ("B", 2)
+    assert runs_in_eager(found["PostProcess"])[1].shape == (2, 100, 4)
+    assert not errors
+
+
+def test_images_have_the_sides_that_a_constructor_says(workspace):
+    found, _ = shown(workspace, DETECTED)
+    spec = found["Lanes"].spec
+    assert [spec.sizes[dim] for dim in spec.entries["x"].dims[2:]] == [64, 96]

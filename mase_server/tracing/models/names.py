@@ -82,6 +82,10 @@ INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
         (TensorSpec("f32", ("B", "T", 4)), TensorSpec("i64", ("B", "T", 4), "below", 7)),
     ),
     (r"^guidance(_scale)?$", (TensorSpec("f32", ("B",), "uniform"),)),
+    (  # height and width of each image
+        r"^((orig(inal)?|target|image|img|max)_)+(sizes|shapes)$",
+        (TensorSpec("i64", ("B", 2), "full", 32),),
+    ),
     (  # of a detector, for each of its queries or anchors
         r"^(pred_box(es)?|anchors|((bbox|box|loc)_)?regressions?|bbox_preds?)$",
         (TensorSpec("f32", ("B", "N", 4), "uniform"), TensorSpec("f32", ("B", 4), "uniform")),

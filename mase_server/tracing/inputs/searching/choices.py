@@ -205,8 +205,12 @@ def _is_holder(annotation: Any) -> bool:
     if issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple):
         return False
     source = Source.of(annotation, annotation.__init__)
-    kept = {node.value.id for node in ast.walk(source.node) if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Name)} if source else set()  # fmt: skip
+    nodes = [node for node in ast.walk(source.node) if isinstance(node, ast.Assign)] if source is not None else []
+    kept = {
+        node.value.id
+        for node in nodes
+        if isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Name)
+    }
     needed = {each.name for each in list_required_parameters(annotation)}
     return bool(needed) and needed <= kept
 

@@ -233,7 +233,9 @@ def told_sides(model: nn.Module) -> tuple[int, int] | None:
     given = {**defaults, **({} if made is None else made.bound())}
     held = (pair for part in model.modules() for pair in list(vars(part).items()))
     for name, value in itertools.chain(given.items(), held):
-        if _SIDE.search(name) and (sides := _read_sides(value)) is not None:
+        if (_SIDE.search(name) or (name == "size" and isinstance(value, list | tuple))) and (
+            sides := _read_sides(value)
+        ) is not None:
             return sides
     return None
 

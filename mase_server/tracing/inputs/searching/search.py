@@ -231,6 +231,7 @@ SURE = 1 << 20
 _STRUCTURE = re.compile(
     r"'str'|not str$|too many indices|shape of the mask|^KeyError|has no attribute|must be a mapping|values to unpack"
     r"|one type,|Promotion of int|predicate to be bool|with a bool tensor|used as indices must be|'indices'|have \d dim"
+    r"|k not in range"
 )
 
 

@@ -443,7 +443,7 @@ ROWS: tuple[Row, ...] = (
     (r"sum exactly to (\d+) .*at dimension (-?\d+)\).*split_sizes=\[([\d, ]+)\]", _propose_split),
     (r"can't be greater than actual input size|[Oo]utput size is too small|smaller than kernel|should be less than the"
      r"|maximum size for tensor|not in range for dimension|non-empty|non-zero dimensions|too small"
-     r"|Expected more than 1 ", _propose_larger),
+     r"|Expected more than 1 |index k out of range", _propose_larger),
     (r"shape of the mask", _propose_selecting_masks),
     (r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)", _propose_viewable),
     (r"axis of length (\d+) in chunks of (\d+)", _propose_chunks),
