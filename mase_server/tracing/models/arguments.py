@@ -180,7 +180,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     room = limit_memory() if plan.guessed else nullcontext()
     try:
         with around.on_trial() as trial, constructions.recording(), MetaMode(around.shadows), room:
-            model = _pick_model(plan.make(), kind)
+            model = _make_model(plan, kind)
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
@@ -193,12 +193,13 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
-    again = plan.make if _holds_made(arguments) else call.rebuild()
+    again = partial(_make_model, plan, kind) if _holds_made(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
 
 
-def _pick_model(made: Any, kind: type[nn.Module]) -> Any:
-    """The model among several things that a function makes: `model, criterion = build(args)`."""
+def _make_model(plan: Plan, kind: type[nn.Module]) -> Any:
+    """What a plan makes; of several things, the model: `model, criterion = build(args)`."""
+    made = plan.make()
     if isinstance(made, tuple | list | dict):
         several = made.values() if isinstance(made, dict) else made
         return next((each for each in several if isinstance(each, kind)), made)
