@@ -276,6 +276,16 @@ PLAUSIBLE = {
         "return torch.einsum('bcxy,bcxy->bc', p, q) / (torch.einsum('bcxy->bc', p) + self.smooth)",
         "p: f32[B=2, 3, H=32, W=32]; q: f32[B, 3, H, W]",
     ),
+    "a map that becomes tokens, with its mask": (
+        "self.encoder = nn.TransformerEncoderLayer(16, 2, 32)\nself.decoder = nn.TransformerDecoderLayer(16, 2, 32)",
+        "src, mask, query_embed, pos_embed",
+        "bs, c, h, w = src.shape\nsrc = src.flatten(2).permute(2, 0, 1)\n"
+        "pos_embed = pos_embed.flatten(2).permute(2, 0, 1)\nquery_embed = query_embed.unsqueeze(1).repeat(1, bs, 1)\n"
+        "mask = mask.flatten(1)\nmemory = self.encoder(src + pos_embed, src_key_padding_mask=mask)\n"
+        "return self.decoder(query_embed, memory, memory_key_padding_mask=mask)",
+        "src: f32[B=2, 16, H=32, W=32]; mask: bool[B, H, W] zeros; query_embed: f32[T=16, 16]; "
+        "pos_embed: f32[B, 16, H, W]",
+    ),
     "marks of the times of two series": (
         "self.value, self.out = nn.Linear(7, 16), nn.Linear(16, 7)",
         "x_enc, x_mark_enc, x_dec, x_mark_dec",

@@ -54,13 +54,15 @@ _INDICES = re.compile(r"^(\w+_)?(ids|idx|indices|input_ids|tokens)$")
 class Seen:
     """The facts that a source shows of a parameter: its dimensions, at least so many, and the columns that it reads.
 
-    0: nothing.  sizes: the names that the code gives its shape.
+    0: nothing.  sizes: the names that the code gives its shape.  joins_space: are the places of a map made tokens, of
+    which the channels are the features?
     """
 
     rank: int = 0
     least: int = 0
     columns: int = 0
     sizes: set[str] = field(default_factory=set)
+    joins_space: bool = False
 
     def fits(self, spec: TensorSpec) -> bool:
         """Could the source read a tensor like this?"""
@@ -199,6 +201,16 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(count))])):
             if ast.unparse(left) in (f"{name}.dim()", f"{name}.ndim", f"len({name}.shape)", f"len({name}.size())"):
                 seen.rank = seen.rank or count
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="flatten"), args=[ast.Constant(value=int(at))]):
+            if owner == name and at >= 0:
+                seen.least, seen.joins_space = max(seen.least, at + 2), seen.joins_space or at == 2
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="unsqueeze"), args=[_]), attr="repeat"
+            ),
+            args=[*times],
+        ) if owner == name and not any(isinstance(each, ast.Starred) for each in times):
+            seen.rank = seen.rank or len(times) - 1
         case ast.Subscript(value=ast.Name(id=owner), slice=ast.Tuple(elts=parts)) if owner == name:
             _read_columns(parts, seen)
         case ast.Assign(targets=[ast.Name(id=given)], value=value) if _is_size(value, name):
@@ -284,7 +296,12 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
             more(len(spec.dims) - seen.least),
         ),
     )
-    if seen.columns and ordered:
+    features = [spec.dims[-1] for spec in specs if spec.dtype == "f32" and len(spec.dims) == 3]
+    if seen.joins_space and seen.fits(TensorSpec("f32", ("B", 1, "H", "W"))) and features:
+        ordered.insert(0, TensorSpec("f32", ("B", features[0], "H", "W")))
+    elif seen.least == 3 and "mask" in name.lower():
+        ordered.insert(0, TensorSpec("bool", ("B", "H", "W"), "zeros"))
+    elif seen.columns and ordered:
         kind = specs[0] if specs[0].dtype == "i64" else TensorSpec("f32", ())
         lengths = ("T", "S", "U")[: seen.least - 2]
         ordered.insert(0, replace(kind, dims=("B", *lengths, seen.columns)))
