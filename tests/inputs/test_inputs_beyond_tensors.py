@@ -675,3 +675,38 @@ def test_images_have_the_sides_that_a_constructor_says(workspace):
     found, _ = shown(workspace, DETECTED)
     spec = found["Lanes"].spec
     assert [spec.sizes[dim] for dim in spec.entries["x"].dims[2:]] == [64, 96]
+
+
+LOSSES = """
+class Hard(nn.Module):
+    def forward(self, logits, labels):
+        n, c, h, w = logits.size()
+        loss = F.cross_entropy(logits, labels, reduction="none").view(-1)
+        return loss.sort(descending=True)[0][: n * h].mean()
+
+
+class Focal(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.nll = nn.NLLLoss()
+
+    def forward(self, logits, labels):
+        scores = F.softmax(logits, dim=1)
+        return self.nll((1 - scores) ** 2 * F.log_softmax(logits, dim=1), labels)
+
+
+class Dice(nn.Module):
+    def forward(self, x, y):
+        axes = list(range(2, len(x.shape)))
+        hot = torch.zeros(x.shape).scatter_(1, y.view(y.shape[0], 1, *y.shape[1:]).long(), 1)
+        return (x * hot).sum(axes) / (x + hot).sum(axes)
+"""
+
+
+def test_a_loss_of_pixels_is_given_maps_with_the_class_of_each(workspace):
+    found, errors = shown(workspace, LOSSES)
+    for name, scores, truth in (("Hard", "logits", "labels"), ("Focal", "logits", "labels"), ("Dice", "x", "y")):
+        entries = found[name].spec.entries
+        assert (len(entries[scores].dims), entries[truth].dims) == (4, ("B", "H", "W"))
+        assert runs_in_eager(found[name]) is not None
+    assert not errors

@@ -268,7 +268,7 @@ PLAUSIBLE = {
         "x, y",
         "shape = x.shape\naxes = [0] + list(range(2, len(shape)))\np = x.softmax(1)\n"
         "return (p * y).sum(axes) / (p.sum(axes) + y.sum(axes) + self.smooth)",
-        "x: f32[B=2, 3, H=32, W=32]; y: i64[B, 1, H, W] < 10",
+        "x: f32[B=2, 3, H=32, W=32]; y: i64[B, 1, H, W] < 2",
     ),
     "scores whose dimensions are letters": (
         "self.smooth = 1.0",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -281,9 +282,39 @@ def _get_stem(name: str) -> tuple[str, ...]:
     return tuple(word for word in words if word not in _SIDES) or (name,)
 
 
+#: Names of what a loss compares predictions with.
+_TRUTH = re.compile(r"y|y_true|gt|gts|ground_?truth|labels?|targets?")
+
+
+def _is_beside_map(model: nn.Module, name: str) -> bool:
+    """Is another parameter of a loss an image of scores, as far as its source shows?"""
+    others = (_read_namesakes(model, each) for each in inspect.signature(model.forward).parameters if each != name)
+    return any(4 in (each.rank, each.least) for each in others)
+
+
+def is_loss(model: nn.Module) -> bool:
+    """Does a model only compare what it is given?"""
+    return next(model.parameters(), None) is None and len(inspect.signature(model.forward).parameters) > 1
+
+
+def _read_namesakes(model: nn.Module, name: str) -> Seen:
+    """Signs of a parameter of a loss in another loss of its file, if its own source shows no number of dimensions."""
+    seen = read_source(model, name)
+    space = sys.modules.get(type(model).__module__) if is_loss(model) and not seen.rank and seen.least < 3 else None
+    for kind in list(vars(space).values()) if space is not None else ():
+        if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == type(model).__module__:
+            tree = read_function(kind.forward)[1]
+            found = Seen()
+            for node in ast.walk(tree) if tree is not None else ():
+                _read_node(node, name, found)
+            if found.rank > 2:
+                return found
+    return seen
+
+
 def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Candidates for a parameter, those first that its source could read."""
-    seen = read_source(model, name)
+    seen = _read_namesakes(model, name)
     tokens = splits_heads(model) and not VECTOR.match(name.lower())
     more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
     partners = {read_source(model, each).rank for each in find_partners(model, name)} - {0}
@@ -301,6 +332,8 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
         ordered.insert(0, TensorSpec("f32", ("B", features[0], "H", "W")))
     elif seen.least == 3 and "mask" in name.lower():
         ordered.insert(0, TensorSpec("bool", ("B", "H", "W"), "zeros"))
+    elif is_loss(model) and _TRUTH.fullmatch(name.lower()) and _is_beside_map(model, name):
+        ordered.insert(0, TensorSpec("i64", ("B", "H", "W"), "below", 2))
     elif seen.columns and ordered:
         kind = specs[0] if specs[0].dtype == "i64" else TensorSpec("f32", ())
         lengths = ("T", "S", "U")[: seen.least - 2]
