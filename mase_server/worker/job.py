@@ -75,7 +75,7 @@ from mase_server.tracing.recording.calling import module_calls_routed
 from mase_server.tracing.recording.calls import Call, Reports, Run
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
-from mase_server.tracing.recording.state import put_in_mode
+from mase_server.tracing.recording.state import KeptParts, put_in_mode
 from mase_server.tracing.symbols.probing import Telling
 from mase_server.worker.jobs import Emit
 from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
@@ -202,6 +202,8 @@ class TraceJob:
         telling = read_telling(self.request.fit)
         unrun = list(self._list_unrun())  # before probes at other sizes take other branches
         for traced in self.traced:
+            if traced.parts is not None:
+                traced.parts.restore()
             self.emit({"event": "stage", "stage": "probing", "message": traced.name})
             glance = partial(self._send_glance, traced.seconds)
             with report_phase("sizes", traced.name), self._run_as_program():
@@ -366,7 +368,8 @@ class TraceJob:
                 raise
             run = session.base.partial()
         seconds = time.perf_counter() - started
-        return Traced(None, session, run, error, None, seconds, ran)  # type: ignore[arg-type]
+        parts = KeptParts.of(session.model)
+        return Traced(None, session, run, error, None, seconds, ran, parts)  # type: ignore[arg-type]
 
     def _record_known(self, found: Found) -> bool:
         """Record a model with the inputs of its last search; what ran counts only if they still work."""

@@ -17,6 +17,7 @@ from mase_server.protocol.snapshot import unique_titles
 from mase_server.suggestions import suggest
 from mase_server.tracing.models.found import Found
 from mase_server.tracing.recording.calls import Look, Run
+from mase_server.tracing.recording.state import KeptParts
 from mase_server.tracing.recording.values import DictOf, TupleOf, Value, describe_value, tensors_in
 from mase_server.tracing.symbols.probing import Probed, Wire
 from mase_server.visible import reveal
@@ -63,7 +64,7 @@ class Traced:
     """A model, its base recording, and what probing added later.
 
     error: the exception that its forward raised; the recording then ends there.
-    ran: the marks of what its forward ran, by file.
+    ran: the marks of what its forward ran, by file.  parts: those that it had when it was recorded.
     """
 
     found: Found
@@ -73,6 +74,7 @@ class Traced:
     probed: Probed | None = None
     seconds: float = 0.0
     ran: Mapping[str, bytes] = field(default_factory=dict)
+    parts: KeptParts | None = None
 
     @property
     def runs(self) -> Sequence[Run]:

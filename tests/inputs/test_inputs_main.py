@@ -14,6 +14,7 @@ from mase_server.tracing.execution.running import run_main
 from mase_server.tracing.importing.placeholders import Placeholder
 from mase_server.tracing.models.found import plain_hooks
 from mase_server.tracing.recording.shadow import Shadows
+from tests.inputs.test_inputs_missing import bound, traced
 
 HEAD = """
 import torch
@@ -471,3 +472,38 @@ def test_the_hooks_are_gone_afterwards(run):
     x = torch.ones(2, requires_grad=True)
     (x * 3).sum().backward()
     assert x.grad.tolist() == [3, 3]
+
+
+FUSED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fused = False
+        self.body = nn.Sequential()
+        self.body.add_module("conv", nn.Conv2d(3, 6, 3))
+        self.body.add_module("norm", nn.BatchNorm2d(6))
+
+    def fuse(self):
+        self.fused, self.body = True, nn.Conv2d(3, 6, 3)
+
+    def forward(self, x):
+        h = self.body(x)
+        return h.flatten(1) if self.fused else h
+
+
+net = Net()
+y = net(torch.randn(2, 3, 9, 9))
+net.fuse()
+z = net(torch.randn(2, 3, 9, 9))
+"""
+
+
+def test_a_model_whose_parts_are_replaced_after_its_call_is_shown_as_it_was_called(tmp_path):
+    payload = traced(tmp_path, {"net.py": FUSED})
+    assert payload["problems"] == []
+    assert bound(payload)["h"][1] == 6
+    assert [name for name in payload["nodes"]["name"] if "norm" in name] == ["body_norm"]

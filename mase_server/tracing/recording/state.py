@@ -184,6 +184,31 @@ class _Kept:
                 container.extend(content) if isinstance(container, list) else container.update(content)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptParts:
+    """The parts that a model had, as a program may put others in their place: `net.fuse()`."""
+
+    kept: list[_Kept]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> KeptParts:
+        """Those that it has now."""
+        return cls([_Kept.of(module) for module in model.modules()])
+
+    def restore(self) -> None:
+        """Give the model the parts and attributes that it had, if it has other parts now."""
+        if any(map(_has_other_parts, self.kept)):
+            for one in self.kept:
+                one.restore()
+
+
+def _has_other_parts(one: _Kept) -> bool:
+    table = one.before.get("_modules")
+    before = next((content for container, content in one.containers if container is table), ())
+    now = vars(one.module).get("_modules") or {}
+    return [*now] != [*before] or any(now[name] is not before[name] for name in now)
+
+
 def state_of(model: nn.Module) -> Tensors:
     """The tensors that each attribute and buffer of a model holds, without parameters."""
     found: Tensors = {}
