@@ -198,13 +198,13 @@ def _of_type(model: nn.Module, name: str, annotation: Any) -> list[Choice]:
 def _is_holder(annotation: Any) -> bool:
     """Is it a class of the person's own whose objects hold what its constructor is given, such as a batch of images
     with its mask?"""
-    if not isinstance(annotation, type) or not inspect.isfunction(annotation.__init__):
+    if not isinstance(annotation, type) or not inspect.isfunction(inspect.getattr_static(annotation, "__init__")):
         return False
     if annotation.__module__.partition(".")[0] in ("torch", "numpy", "builtins", "typing"):
         return False
     if issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple):
         return False
-    source = Source.of(annotation, annotation.__init__)
+    source = Source.of(annotation, inspect.getattr_static(annotation, "__init__"))
     nodes = [node for node in ast.walk(source.node) if isinstance(node, ast.Assign)] if source is not None else []
     kept = {
         node.value.id
