@@ -121,6 +121,7 @@ WRONG = {
         recurrent.layer(2, recurrent.FORMATS[1], 3, 4, (2, 4, 1)), CELL_PRECISION_1=10
     ),
     "fixed_reduce: two positions at once": lambda: but(parts.reduce(1, 8, 2, 2, True, 1), COUNT=2),
+    "fixed_top_k: the smallest": lambda: but(rows.top_k_case(1, 2, 6, 3, 8, False, True), SMALLEST=1),
     "fixed_mean: another divisor": lambda: but(images.mean_case(6, 8, DATA), DIVISOR=7),
     "fixed_matmul: relu": lambda: but(matrices.product(1, PRODUCT, (3, 4, 4), (2, 2)), RELU=1),
     "fixed_matmul, bank_buffer: rows as columns": lambda: but(

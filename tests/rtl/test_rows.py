@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mase_server.formats.fixed import FixedPoint
 from mase_server.formats.mxfp import MxInt
-from mase_server.hardware.arithmetic import Norm, exp_table, norm, round_blocks, softmax
+from mase_server.hardware.arithmetic import Norm, exp_table, norm, round_blocks, softmax, top_k
 from mase_server.hardware.arithmetic.norms import root_floor
 from mase_server.hardware.memories import pack_rows, words_of_bias
 from tests.rtl.bench import Bench, Case
@@ -200,6 +200,74 @@ def test_wide_numbers_leave_fewer_bits_for_the_root_but_never_too_few():
     assert Norm.fitting(64, FixedPoint(8, 4), data).root_fraction == 8
     with pytest.raises(ValueError, match="more than 62"):
         Norm.fitting(512, FixedPoint(20, 10), data)
+
+
+# The largest and smallest of a row. The truth is a loop over plain lists, and PyTorch's own answer.
+
+
+@st.composite
+def top_ks(draw):
+    lanes = draw(st.integers(1, 5))
+    size = lanes * draw(st.integers(1, 7))
+    return lanes, size, draw(st.integers(1, size)), draw(st.integers(2, 12))
+
+
+def top_k_rows(number, size, width):
+    """Rows of integers, of few different ones, and of equal ones."""
+    values = integers(width, ROWS, size, generator=generator(number))
+    values[::3] = values[::3].clamp(-2, 1)
+    values[1::6] = values[1, 0]
+    return values
+
+
+def top_k_case(number, lanes, size, count, width, smallest, index):
+    values, expected = top_k_rows(number, size, width), []
+    for row in values.tolist():
+        places = sorted(range(size), key=lambda place: (row[place] if smallest else -row[place], place))[:count]
+        expected.append(places if index else [row[place] for place in places])
+    parameters = {
+        "DATA_IN_0_PRECISION_0": width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": size,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": count,
+        "SMALLEST": int(smallest),
+        "INDEX": int(index),
+    }
+    bits = (size - 1).bit_length() + 1 if index else width
+    into, out = stream(values, width, lanes), stream(torch.tensor(expected), bits, count)
+    return Case("fixed_top_k", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def test_the_largest_and_smallest_of_rows_are_those_of_their_rule():
+    draws = enumerate(drawn(top_ks()))
+    Bench([top_k_case(number, *draw, number % 2 == 1, number % 4 > 1) for number, draw in draws]).check_all()
+
+
+def test_rows_for_their_largest_follow_each_other_at_a_beat_a_cycle():
+    sizes = [(1, 8, 3), (4, 16, 5), (4, 4, 4), (1, 1, 1)]
+    cases = [top_k_case(n, *each, 8, False, n % 2 == 1) for n, each in enumerate(sizes)]
+    for result, (lanes, size, _) in zip(Bench(cases).run(), sizes, strict=True):
+        assert result.fine
+        assert result.first_cycle == size // lanes + 1, (lanes, size)
+        assert result.last_cycle - result.first_cycle == (ROWS - 1) * size // lanes, (lanes, size)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_arithmetic_of_the_largest_is_an_answer_of_torch(largest):
+    for number, (size, count) in enumerate([(1, 1), (7, 3), (20, 20), (300, 4), (300, 40)]):
+        values = top_k_rows(number, size, 10)
+        found, places = top_k(values, count, largest)
+        wanted = values.topk(count, -1, largest=largest)
+        assert torch.equal(found, wanted.values)
+        assert torch.equal(values.gather(-1, places), found)
+        distinct = values.argsort(-1)  # without ties there is one answer
+        assert torch.equal(top_k(distinct, count, largest)[1], distinct.topk(count, -1, largest=largest).indices)
+
+
+def test_the_largest_by_hand():
+    row = torch.tensor([2, 7, -8, 7, 2, 7])
+    assert [each.tolist() for each in top_k(row, 4)] == [[7, 7, 7, 2], [1, 3, 5, 0]]
+    assert [each.tolist() for each in top_k(row, 4, largest=False)] == [[-8, 2, 2, 7], [2, 0, 4, 1]]
 
 
 # Blocks that share an exponent. The truth is the quantiser of `mase_server.formats`, in doubles.

@@ -5,7 +5,7 @@ The pass that simulates hardware, the tables in memory files and the tests of `r
 """
 
 from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, round_blocks, table
-from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced
+from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced, top_k
 from mase_server.hardware.arithmetic.linear import Affine, Recurrent, linear, matmul, recurrent
 from mase_server.hardware.arithmetic.norms import Norm, norm
 from mase_server.hardware.arithmetic.softmax import exp_table, softmax
@@ -33,4 +33,5 @@ __all__ = [
     "round_blocks",
     "softmax",
     "table",
+    "top_k",
 ]

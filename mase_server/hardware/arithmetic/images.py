@@ -114,6 +114,16 @@ def reduced(values: Tensor, function: str, data: FixedPoint, out: FixedPoint) ->
     return mean(values, data, out)
 
 
+def top_k(values: Tensor, count: int, largest: bool = True) -> tuple[Tensor, Tensor]:
+    """The `count` largest, or smallest, along the last dimension, the first place first, and their indices, int64:
+    `rtl/fixed_top_k.sv`.
+
+    Of equal ones the one with the lower index comes first: one of the answers that torch.topk may give.
+    """
+    found = values.sort(stable=True, dim=-1, descending=largest)
+    return found.values[..., :count], found.indices[..., :count]
+
+
 def mean(values: Tensor, data: FixedPoint, out: FixedPoint) -> Tensor:
     """The mean over the last dimension, rounded once: half to even, saturated; int64.
 
