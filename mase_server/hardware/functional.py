@@ -120,6 +120,12 @@ def integer_reduce(
     return found.reshape(values.shape[0], *shape)
 
 
+def integer_top_k(values: Tensor, count: int, largest: bool, index: bool) -> Tensor:
+    """The largest or smallest along the last dimension, in order, or their indices."""
+    found, places = arithmetic.top_k(values, count, largest)
+    return places if index else found
+
+
 def repeated(constant: Tensor, batch: int) -> Tensor:
     """Repeat a sample for each of a batch."""
     return constant.expand(batch, *constant.shape)

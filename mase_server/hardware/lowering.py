@@ -457,7 +457,7 @@ _REASONS: Mapping[str, str] = {
         ("randn_like", "rand_like", "randn", "rand", "bernoulli", "normal", "multinomial", "poisson", "randint"),
         _RANDOM,
     ),
-    **dict.fromkeys(("argmin", "sort", "argsort", "topk", "kthvalue", "median", "mode"), _PLACES),
+    **dict.fromkeys(("argmin", "sort", "argsort", "kthvalue", "median", "mode"), _PLACES),
     **dict.fromkeys(("nonzero", "masked_select", "unique", "_pack_padded_sequence", "_pad_packed_sequence"), _LENGTHS),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"), _AFTER),
     **dict.fromkeys(("scatter", "scatter_add", "index_add", "index_put", "index_copy", "scatter_reduce"), _SCATTERED),

@@ -356,6 +356,25 @@ def of_reduce(given: Given) -> Cost:
     return reduce_cost(width, lanes, given["BEATS"], given["COUNT"], maximum, index)
 
 
+def of_top_k(given: Given) -> Cost:
+    """`fixed_top_k`: each lane is compared with every place and every other lane; a place selects among the lanes and
+    the places before it, as far as elements move."""
+    width, size, lanes = (
+        given[f"DATA_IN_0_{name}"] for name in ("PRECISION_0", "TENSOR_SIZE_DIM_0", "PARALLELISM_DIM_0")
+    )
+    places, number = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], clog2(size) + 1 if given["INDEX"] else 0
+    compared = lanes * places + lanes * (lanes - 1) // 2
+    before = sum(min(place, lanes) + 1 for place in range(places))
+    chosen = (before + lanes * places) * (width + number + 1)
+    ranked = 0 if lanes == 1 else chosen / 2 + 6 * lanes * before + 10 * lanes**2
+    return (
+        compared * sums_cost(width)
+        + logic_cost(chosen + ranked)
+        + sums_cost(number - clog2(lanes))
+        + counter_cost(size // lanes)
+    )
+
+
 def of_mean(given: Given) -> Cost:
     """`fixed_mean`"""
     return mean_cost(given, given["DIVISOR"]) * given["DATA_IN_0_PARALLELISM_DIM_0"]

@@ -305,6 +305,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_reduce": arithmetic.of_reduce,
     "fixed_softmax": arithmetic.of_softmax,
     "fixed_table": storage.of_fixed_table,
+    "fixed_top_k": arithmetic.of_top_k,
     "image_padding": arithmetic.of_padding,
     "mxint_cast": arithmetic.of_blocks,
     "mxint_linear": arithmetic.of_mxint_linear,

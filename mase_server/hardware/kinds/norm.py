@@ -1,5 +1,5 @@
 """Operations over rows and dimensions: norms (`fixed_norm`), softmax (`fixed_softmax`), and means, sums and maxima
-(`fixed_reduce`, `fixed_mean`)."""
+(`fixed_reduce`, `fixed_mean`), the largest in order (`fixed_top_k`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Norm
 from mase_server.hardware.arithmetic.softmax import EXP_FRACTION, exp_table
 from mase_server.hardware.design import Constant, Design, Fold, Operation, Stream, find_divisors, products_of_mean
-from mase_server.hardware.functional import integer_norm, integer_reduce, integer_softmax
+from mase_server.hardware.functional import integer_norm, integer_reduce, integer_softmax, integer_top_k
 from mase_server.hardware.held import Held, Layout, Masked, NoHardware, Unrounded, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, Settings, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.masks import lower_masked_equal, lower_masked_where, masked_fill
 from mase_server.hardware.memories import words_of, words_of_bias
 from mase_server.hardware.verilog import Parameters, Tap, Wide, precision_parameters, stream_ports
+from mase_server.ir.number_formats import operator_of
 
 if TYPE_CHECKING:
     from mase_server.hardware.lowering import Lowering
@@ -138,8 +139,11 @@ def lower_reduction(
 
 
 def largest_part(lowering: Lowering, node: fx.Node, call: fx.Node) -> Held:
-    """The maximum over a dimension, or its index: one of the node's two results."""
-    function, source = "max" if node.args[1] in (0, "values") else "argmax", call.all_input_nodes[0]
+    """The maximum over a dimension, or the largest of one, or their indices: one of the node's two results."""
+    source, index = call.all_input_nodes[0], node.args[1] not in (0, "values")
+    if operator_of(call, lowering.model) == "topk":
+        return _lower_top_k(lowering, node, call, index)
+    function = "argmax" if index else "max"
     return lower_reduction(lowering, node, source, function, _reduced_dims(lowering, call, source))
 
 
@@ -228,8 +232,8 @@ def _reduce_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return (place // channels * (channels * count) + channels * (count - 1) + place % channels,)
 
 
-#: Operators that give the maximum over a dimension, and its index.
-LARGEST = frozenset({"max"})
+#: Operators that give the maximum over a dimension, or the largest of one, and their indices.
+LARGEST = frozenset({"max", "topk"})
 
 _REDUCE_RULES = {
     "mean": _reduce_rule("mean"),
@@ -239,6 +243,71 @@ _REDUCE_RULES = {
 }
 
 REDUCE_KIND = Kind("reduce", _reduce_node, _build_reduce, _REDUCE_RULES, row_major, _reduce_folds, _reduce_reach)
+
+
+# The largest or smallest of rows, in order: `fixed_top_k`.
+
+
+def _lower_top_k(lowering: Lowering, node: fx.Node, call: fx.Node, index: bool) -> Held:
+    """The values of torch.topk, or their indices. NoHardware for other dimensions, and for an order that PyTorch
+    leaves open."""
+    source = call.all_input_nodes[0]
+    defaults = {"dim": -1, "largest": True, "sorted": True}
+    names = ("input", "k", *defaults)
+    given: dict[str, Any] = defaults | dict(zip(names, call.args, strict=False)) | call.kwargs
+    if given["sorted"] is not True:
+        raise NoHardware("its results have no order with sorted=False; hardware gives them in order: leave sorted out")
+    layout, rank = lowering.layout(source), len(lowering.facts[source].shape)
+    if given["dim"] % rank != rank - 1:
+        raise NoHardware(f"it goes over dimension {given['dim']}; only the last one has hardware: transpose first")
+    if layout.dim == rank - 1:
+        raise NoHardware(f"it goes over dimension {layout.dim}, which has the samples")
+    lowering.same_places(node, source)
+    name = lowering.whole(source)
+    stream = lowering.stream(name)
+    name = in_order(lowering, name, torch.arange(stream.size))
+    options = {"largest": bool(given["largest"]), "index": index}
+    format = FixedPoint((stream.shape[-1] - 1).bit_length() + 1, 0) if index else stream.format
+    return lowering.add(Unrounded("top_k", (name,), node, options=options), format)
+
+
+def _top_k_node(maker: Maker, operation: Operation) -> fx.Node:
+    (source,), options = maker.inputs(operation), operation.options
+    count = operation.out.shape[-1]
+    return maker.call(operation, integer_top_k, source, count, options["largest"], options["index"])
+
+
+def _top_k_folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    """One beat a cycle, as wide as rows allow; the results of a row are one beat."""
+    before, count = design.operations[operation.inputs[0]].out, operation.out.shape[-1]
+    for lanes in find_divisors(before.shape[-1]):
+        yield Fold(lanes, count, before.size // lanes, 0)
+
+
+def _top_k_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
+    """A result needs its whole row."""
+    length, count = design.operations[operation.inputs[0]].out.shape[-1], operation.out.shape[-1]
+    return ((torch.arange(operation.out.size) // count + 1) * length - 1,)
+
+
+def _build_top_k(builder: Builder, operation: Operation) -> Tap:
+    lanes = builder.folding.folds[operation.name].par_in
+    before = builder.design.operations[operation.inputs[0]].out
+    source, count = builder.read(operation, lanes), operation.out.shape[-1]
+    to = builder.wires(f"{operation.name}_found", count, operation.out.format.width)
+    parameters: Parameters = {
+        "DATA_IN_0_PRECISION_0": before.format.width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": before.shape[-1],
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": count,
+        "SMALLEST": int(not operation.options["largest"]),
+        "INDEX": int(operation.options["index"]),
+    }
+    builder.instance(f"{operation.name}_i", "fixed_top_k", parameters, stream_ports(source, to), operation.name)
+    return builder.skid(operation, to)
+
+
+TOP_K_KIND = Kind("top_k", _top_k_node, _build_top_k, {}, row_major, _top_k_folds, _top_k_reach)
 
 
 def _norm_rule(centred: bool) -> Rule:

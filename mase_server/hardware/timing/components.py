@@ -354,6 +354,13 @@ def _reduce_timing(given: Given, place: Place) -> Iterable[Process]:
     yield windows.reduced_image(place.links[0], place.outs[0], Images(given["COUNT"], 1, given["BEATS"]))
 
 
+def _top_k_timing(given: Given, place: Place) -> Iterable[Process]:
+    moved = place.link()
+    yield from streams.pipeline_processes(place.links[0], moved, 2)
+    beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
+    yield windows.last_of_rows(moved, place.outs[0], beats)
+
+
 def _row_statistic_processes(link: Link, beats: int, place: Place) -> tuple[Link, list[Process]]:
     out = place.link()
     return out, [products.pass_rows(link, out, beats), products.number_rows(link, out, beats)]
@@ -422,6 +429,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_reduce": _reduce_timing,
     "fixed_softmax": _softmax_timing,
     "fixed_table": _pipeline_timing(1),
+    "fixed_top_k": _top_k_timing,
     "image_padding": _border_timing,
     "mxint_cast": _blocks_timing,
     "mxint_linear": _mxint_linear_timing,

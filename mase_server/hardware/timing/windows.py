@@ -245,6 +245,20 @@ def reduced_image(link: Link, out: Link, images: Images) -> Process:
             out.offered.add(came + 1)
 
 
+def last_of_rows(link: Link, out: Link, beats: int) -> Process:
+    """What was made of a row's last beat; the beats before it are dropped as they come."""
+    for index in count():
+        while len(link.offered) <= index:
+            yield link.offered
+        if index % beats < beats - 1:
+            link.take()
+            continue
+        out.offered.add(link.there(index))
+        while len(out.taken) <= index // beats:
+            yield out.taken
+        link.take(out.taken[index // beats])
+
+
 def give_taps(link: Link, out: Link, length: int, lines: int, window: tuple[int, int, int]) -> Process:
     """`line_taps`: beats together with those above them, in lines of `length` beats. window: taps, stride, dilation."""
     number, stride, dilation = window
