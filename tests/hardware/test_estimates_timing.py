@@ -20,6 +20,7 @@ from tests.hardware.test_emission import VERILATOR
 from tests.hardware.test_images import LeNet, Separable
 from tests.hardware.test_lowering import config, mlp, quantised
 from tests.hardware.test_recurrent import Sequences
+from tests.hardware.test_reduce import Best
 from tests.hardware.test_residuals import Block, Down, Gate
 from tests.hardware.test_vision_transformer import Patches, Words
 
@@ -38,6 +39,7 @@ CASES = {
     "norms": (lambda: nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 6), nn.RMSNorm(6)), (5, 12), (1,)),
     "vit": (lambda: Patches(Encoder()), (3, 8, 8), (24,)),
     "words": (Words, None, (2, 8)),
+    "best": (lambda: Best(classes=12, count=4), (5, 8), (2, 20, 240)),
     "gru": (lambda: Sequences(nn.GRU), (5, 4), (12, 40, 300)),
     "lstm": (lambda: Sequences(nn.LSTM, "last", num_layers=2), (5, 4), (16, 60, 400)),
 }
