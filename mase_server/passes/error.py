@@ -267,12 +267,12 @@ class _Named(dict[str, Sums]):
         return {name: sums.error() for name, sums in self.items()}
 
     def total(self) -> Error:
-        """The error of all together."""
+        """The error of all together; unknown if there is nothing to compare."""
         return Sums(
             sum(sums.signal for sums in self.values()),
             sum(sums.noise for sums in self.values()),
             max((sums.largest for sums in self.values()), default=0.0),
-            all(sums.known for sums in self.values()),
+            bool(self) and all(sums.known for sums in self.values()),
         ).error()
 
 

@@ -339,3 +339,16 @@ def test_formats_that_follow_the_data_do_not_saturate():
     graph, _ = passes.quantize_transform_pass(graph, {"default": "scale_integer(8)"})
     _, found = passes.measure_error_analysis_pass(graph)
     assert (found["saturated"], found["saturation"]) == ({}, None)
+
+
+def test_a_model_that_gives_indices_alone_has_no_known_error():
+    class Best(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(6, 5)
+
+        def forward(self, x):
+            return self.layer(x).argmax(-1)
+
+    errors = measure(*transformed(Best(), {"x": torch.randn(4, 6)}, default="fixed(4,2)"))
+    assert (errors.outputs, errors.output) == ({}, Error(None, None))
