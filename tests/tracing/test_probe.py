@@ -130,6 +130,17 @@ class Pairs(nn.Module):
         return x[:, rows] * x[:, columns]
 
 
+class Rows(nn.Module):
+    """Takes any picture whose pixels make rows of 784, as many programs for MNIST do."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(784, 5)
+
+    def forward(self, x):
+        return self.layer(x.view(-1, 784))
+
+
 class NoSymbols(nn.Module):
     def forward(self, x):
         return x * 2
@@ -218,6 +229,12 @@ def test_a_model_for_one_image_size_is_generic_in_its_batch_alone():
     assert probed.symbols == {"B": 4}
     assert set(probed.fixed) == {"H", "W"}
     assert "864" in probed.fixed["H"]
+
+
+def test_a_picture_that_would_become_several_samples_keeps_its_size():
+    found, probed = output_symbols(Rows, image(2, 28, 28, channels=1))
+    assert (found, probed.symbols) == ([["B", "5"]], {"B": 2})
+    assert "further samples" in probed.fixed["H"]
 
 
 def test_a_length_that_positions_fix_is_fixed_and_says_why():

@@ -196,8 +196,23 @@ class Prober:
         return run
 
     def probe(self) -> Probed:
+        """Probe all symbols; of a picture whose sides do not explain other sizes, only the rest."""
+        result = self._probe_at(list(self.sizes))
+        # `x.view(-1, 784)` takes pictures of twice the side for four times the batch, which nobody means.
+        mixed = [name for name in result.symbols if self._sizing.get(name) is multiple_sizes and name in IMAGE_SYMBOLS]
+        rest = [name for name in result.symbols if name not in mixed]
+        if not mixed or not rest or not _has_unexplained(result):
+            return result
+        reason = dict.fromkeys(mixed, "the model takes parts of the picture for further samples")
+        self.fixed |= reason
+        alone = self._probe_at(rest)
+        if alone.symbols and not _has_unexplained(alone):
+            return alone
+        self.fixed = {name: each for name, each in self.fixed.items() if name not in reason}
+        return result
+
+    def _probe_at(self, varied: list[str]) -> Probed:
         """Probe at two points, and at further ones while a fit rests on too few."""
-        varied = list(self.sizes)
         runs = self._run_both_probes(varied) if varied else []
         if not runs and varied:
             varied, runs = self._vary_separately(varied)
@@ -306,6 +321,11 @@ class Prober:
             for values in _iterate_varying_dimensions(result):
                 result.fitter.fit(values)
         return result
+
+
+def _has_unexplained(result: Probed) -> bool:
+    """Does a dimension vary in an unknown way?"""
+    return any(result.fitter.fit(values) is None for values in _iterate_varying_dimensions(result))
 
 
 def check_structure(base: Run, other: Run) -> None:
