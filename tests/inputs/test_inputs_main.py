@@ -278,6 +278,26 @@ def test_an_object_whose_method_failed_is_unknown(run):
     assert isinstance(vars(result.module)["size"], Placeholder)
 
 
+def test_a_list_of_an_object_that_a_cut_loop_was_filling_is_unknown(run, monkeypatch):
+    monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)
+    result, _ = run("""
+        class Keeper:
+            def __init__(self):
+                self.losses, self.names = [], ["a"]
+
+        def train(kept, model):
+            for _ in range(9):
+                loss = model(torch.randn(2, 4)).mean()
+                loss.backward()
+                kept.losses.append(loss)
+
+        keeper, model = Keeper(), Net()
+        train(keeper, model)
+        count, losses = len(keeper.names), keeper.losses
+    """)
+    assert (result.module.count, type(result.module.losses)) == (1, Placeholder)
+
+
 def test_what_a_cut_loop_made_of_its_first_batch_is_unknown_after_it(run, monkeypatch):
     """The last batch, which Python would leave there, may be a smaller one."""
     monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)  # torch's first calls may take long

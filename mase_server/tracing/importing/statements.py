@@ -314,19 +314,29 @@ def _pass_statement(
     functions = {each.name: each for each in parse_file(path).body if isinstance(each, ast.FunctionDef)}
     last, everywhere = calls[-1], {id(each.names): each.names for each in calls}.values()
     found = _find_changed_names(last.ended, functions)
-    changed = {id((last.names if name in last.names else calls[0].names).get(name)) for name in found}
-    for names in everywhere if not (cut and _is_last(path, last)) else ():
+    # Where nothing follows, nothing could be misled.
+    goes_on = not (cut and _is_last(path, calls))
+    owners = [_find_owner(each, last.names if each[0] in last.names else calls[0].names) for each in found]
+    changed = {id(owner.get(each[-1])) for owner, each in zip(owners, found, strict=True)}
+    for names in (*everywhere, *owners) if goes_on else ():
         filled = [name for name, value in names.items() if id(value) in changed and isinstance(value, _GROWING)]
         names.update({name: Placeholder(absent, name, made=True) for name in filled})
     for names in everywhere if not cut else ():
         half_made = [name for name, value in names.items() if any(_is_method_of(value, each) for each in last.deeper)]
         names.update({name: Placeholder(absent, name, made=True) for name in half_made})
-    kept = _find_kept_names(path, last) if cut else set[str]()
+    kept = set[str]() if not cut else _find_kept_names(last) if goes_on else set(last.names)
     for name in set(_list_unsure_names(last)) - kept:
         last.names[name] = Placeholder(absent, name, made=True)
     if isinstance(last.ended, ast.Return):
         return _return_value(calls, Placeholder(absent, getattr(last.function, "name", ""), made=True))
     return _place_after(last.ended)
+
+
+def _find_owner(path: tuple[str, ...], names: Namespace) -> Namespace:
+    """Where the last name of a path such as `("self", "losses")` is bound: attributes of an object, or `names`."""
+    for name in path[:-1]:
+        names = getattr(names.get(name), "__dict__", {})
+    return names
 
 
 def _is_method_of(value: Any, frame: FrameType) -> bool:
@@ -351,10 +361,10 @@ def _locate_rest(start: Start, call: _Call, undecorated: frozenset[int]) -> Star
     return start._replace(undecorated=undecorated, function=start_of(call.function)[0], names=names)
 
 
-def _is_last(path: str, call: _Call) -> bool:
-    """Does no statement follow in the module or the function of a call?"""
-    body = parse_file(path).body if call.function is None else call.function.body
-    return not list_statements_from(body, _place_after(call.ended))
+def _is_last(path: str, calls: Sequence[_Call]) -> bool:
+    """Does no statement follow in the module and the functions?"""
+    bodies = [parse_file(path).body if call.function is None else call.function.body for call in calls]
+    return not any(map(list_statements_from, bodies, (_place_after(call.ended) for call in calls)))
 
 
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
@@ -388,14 +398,12 @@ def _list_unsure_names(call: _Call) -> list[str]:
     ]
 
 
-def _find_kept_names(path: str, call: _Call) -> set[str]:
+def _find_kept_names(call: _Call) -> set[str]:
     """The names that have the values which they would have at the end of a statement that was cut, but for numbers.
 
     A tensor or a model that the statement has bound is one, unless it is computed from itself, or from what a loop goes
     over, whose last batch may be a smaller one; a count, a text or a list is none.
     """
-    if _is_last(path, call):
-        return set(call.names)  # nothing follows that could be misled
     passing = _find_passing_names(call.ended)
     states = (str, bytes, int, float, complex, tuple, *_GROWING)
     return {name for name, value in call.names.items() if name not in passing and not isinstance(value, states)}
@@ -416,28 +424,35 @@ def _find_passing_names(statement: ast.stmt) -> set[str]:
     return found
 
 
-def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set[str]:
-    """The names whose lists or dictionaries a statement may change, itself or in functions of its file that it calls.
+def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef]) -> set[tuple[str, ...]]:
+    """The names whose lists or dictionaries a statement may change, itself or in functions of its file that it calls;
+    an attribute is a path of names.
 
     functions: those that have not been looked at yet, by their names.
     """
-    found = set[str]()
+    found = set[tuple[str, ...]]()
     for each in ast.walk(node):
         match each:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method not in _READERS:
-                found.add(name)
-            case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):
-                found.add(name)
-            case ast.AugAssign(target=ast.Name(id=name)):
-                found.add(name)
+            case ast.Call(func=ast.Attribute(value=changed, attr=method)) if method not in _READERS:
+                found.add(_read_path(changed))
+            case ast.Subscript(value=changed, ctx=ast.Store() | ast.Del()) | ast.AugAssign(target=changed):
+                found.add(_read_path(changed))
             case ast.Call(func=ast.Name(id=name), args=given) if name in functions:
                 others = {other: function for other, function in functions.items() if other != name}
-                changed = _find_changed_names(ast.Module(functions[name].body, []), others)
+                inside = _find_changed_names(ast.Module(functions[name].body, []), others)
                 pairs = zip(functions[name].args.args, given, strict=False)
-                found |= changed | {
-                    arg.id for taken, arg in pairs if taken.arg in changed and isinstance(arg, ast.Name)
-                }
-    return found
+                paths = {taken.arg: _read_path(arg) for taken, arg in pairs}
+                found |= inside | {(*paths[path[0]], *path[1:]) for path in inside if paths.get(path[0])}
+    return found - {()}
+
+
+def _read_path(node: ast.expr) -> tuple[str, ...]:
+    """The names of `a.b.c`; empty for another expression."""
+    names = list[str]()
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(names)) if isinstance(node, ast.Name) else ()
 
 
 def _list_names(node: ast.AST, kind: type[ast.expr_context] = ast.Store) -> set[str]:
