@@ -401,6 +401,8 @@ def test_a_layer_is_the_model_of_a_program_that_has_no_other(run):
     body = "model, loss = nn.Linear(4, 2), nn.MSELoss()\nloss(model(torch.randn(3, 4)), torch.zeros(3, 2)).backward()\n"
     assert [call[:2] for call in run(body, head)[1]] == [("Linear", [(3, 4)])]
     assert [call[:2] for call in run(f"net = nn.Sequential(nn.ReLU())\n{body}", head)[1]] == []
+    main = f"def main():\n{textwrap.indent(body, '    ')}\nmain()\n"
+    assert [call[:2] for call in run(main, head)[1]] == [("Linear", [(3, 4)])]
 
 
 def test_a_sequential_of_the_program_is_a_model(run):

@@ -274,7 +274,8 @@ class Watch:
         if type(model) is nn.Sequential:
             return True
         frame = self._find_program_frame()
-        if self._forwarding or frame is None or not any(value is model for value in frame.f_globals.values()):
+        held = (*frame.f_globals.values(), *frame.f_locals.values()) if frame is not None else ()
+        if self._forwarding or not any(value is model for value in held):
             return False
         kinds = (type(made.model) for made in self.constructions)
         return all(kind is not nn.Sequential and get_class_origin(kind, self.folder) == "torch" for kind in kinds)
