@@ -40,6 +40,17 @@ class Means(nn.Module):
         return F.gelu(x).mean(1) + x.mean(-1, keepdim=True).squeeze(-1)[:, :1]
 
 
+class Largest(nn.Module):
+    """The largest results of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(7, 6)
+
+    def forward(self, x):
+        return torch.topk(self.layer(x), 3).values
+
+
 class Functions(nn.Module):
     """Functions of one number, one behind the other, and a softmax of them."""
 
@@ -60,6 +71,7 @@ CASES = {
     "pooled": (Pooled(), (2, 8, 9)),
     "functions": (Functions(), (7,)),
     "means": (Means(), (3, 6)),
+    "largest": (Largest(), (7,)),
     "gru": (Sequences(nn.GRU, "state", num_layers=2), (5, 4)),
     "blocks": (mlp(9, 12, 5), (9,)),
     "lstm": (Sequences(nn.LSTM, num_layers=2), (5, 4)),

@@ -31,6 +31,7 @@ class MissingPackageError(ModuleNotFoundError):
 
     def __init__(self, thing: str, name: str, reason: str) -> None:
         super().__init__(f"{thing} is needed here, but {reason}", name=name)
+        self.reason = reason
 
 
 class GivenUpError(MissingPackageError):

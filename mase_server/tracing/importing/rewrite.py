@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from mase_server import notebooks
 from mase_server.protocol.snapshot import KINDS
 from mase_server.tracing.importing.segments import COMPOUND, LEAVING, MARKS, Reason, Segment, describe_test
-from mase_server.tracing.importing.source import Names, Places, Span, decode_source, is_plain
+from mase_server.tracing.importing.source import Names, Places, Span, decode_source, is_plain, walk_tree
 
 REPORTER = "__mase__"
 PARAMETER, BINDING, RETURN, EXPRESSION = range(len(KINDS))
@@ -54,6 +54,8 @@ class Start(NamedTuple):
 BEGINNING = Start()
 #: The variable with the value of a call that has been made already.
 GIVEN = "__mase_given__"
+#: The variable of the loop that is executed for the rest of a round.
+ROUND = "__mase_round__"
 #: The variable with the exception that is raised at the end of the round of a loop that is not gone on with.
 OVER = "__mase_over__"
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -671,7 +673,7 @@ def cut_statements_before(tree: ast.Module, start: Start) -> ast.Module:
         _Giving(start.call).visit(tree)
     rest = _cut_to_function(tree.body, start) if start.function else list_statements_from(tree.body, start)
     tree.body = [*(each for each in future if each not in rest), *rest]
-    for node in ast.walk(tree) if start.undecorated else ():
+    for node in walk_tree(tree) if start.undecorated else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             node.decorator_list = [each for each in node.decorator_list if each.lineno not in start.undecorated]
         if isinstance(node, ast.arguments):
@@ -702,7 +704,7 @@ def _continue_block(around: ast.stmt, rest: list[ast.stmt]) -> list[ast.stmt]:
             return [_locate_node(around, ast.With(items, rest))] if rest else []
         case ast.For() | ast.While():
             once = ast.Tuple([ast.Constant(None)], ast.Load())
-            round_ = ast.For(ast.Name(GIVEN, ast.Store()), once, rest or [ast.Pass()], [])
+            round_ = ast.For(ast.Name(ROUND, ast.Store()), once, rest or [ast.Pass()], [])
             added = round_, ast.Raise(ast.Name(OVER, ast.Load()))
             return [ast.fix_missing_locations(_locate_node(around, each)) for each in added]
         case _:
@@ -737,10 +739,10 @@ def _cut_to_function(body: Sequence[ast.stmt], start: Start) -> list[ast.stmt]:
         match each:
             case ast.FunctionDef() if start_of(each)[0] == start.function:
                 rest = list_statements_from(each.body, start)
-                inside = {node for statement in rest for node in ast.walk(statement)}
+                inside = {node for statement in rest for node in walk_tree(statement)}
                 declared = [
                     node
-                    for node in ast.walk(each)
+                    for node in walk_tree(each)
                     if isinstance(node, ast.Global) and node not in inside and not set(node.names) & set(start.names)
                 ]
                 each.body = [*declared, *rest] or [ast.Pass()]

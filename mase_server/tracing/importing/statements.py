@@ -30,6 +30,7 @@ from mase_server.tracing.importing.rewrite import (
     GIVEN,
     LOOPS,
     OVER,
+    ROUND,
     Start,
     cut_statements_before,
     end_of,
@@ -38,7 +39,7 @@ from mase_server.tracing.importing.rewrite import (
     list_statements_from,
     start_of,
 )
-from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source
+from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source, walk_tree
 from mase_server.tracing.recording.positions import resolve_mark
 from mase_server.tracing.recording.shadow import ValueDependentError
 
@@ -185,7 +186,7 @@ def _run_code(code: CodeType, call: _Call, names: Namespace, over: Namespace) ->
             return FunctionType(_find_code(code, call.function), names)(**call.names)
         return asyncio.run(eval(code, names)) if code.co_flags & inspect.CO_COROUTINE else exec(code, names)
     finally:
-        for name in (GIVEN, *over):
+        for name in (GIVEN, ROUND, *over):
             names.pop(name, None)
 
 
@@ -268,7 +269,7 @@ def _find_function(path: str, code: CodeType) -> ast.FunctionDef | None:
 
 def _continues_inside(statement: ast.stmt, function: str, *, blameless: bool) -> bool:
     """Does the rest of a function that a statement has called follow? Its value must not be used if it failed."""
-    called = {getattr(each, "id", "") or getattr(each, "attr", "") for each in ast.walk(statement)}
+    called = {getattr(each, "id", "") or getattr(each, "attr", "") for each in walk_tree(statement)}
     if isinstance(statement, ast.Expr):
         return function in called and function != "forward"
     call = _get_given_call(statement)
@@ -310,6 +311,8 @@ def _pass_statement(
     where = f"line {calls[-1].line} of {Path(path).name}" if imported else f"line {calls[-1].line}"
     said = f"raised {type(error).__name__}: {error}".partition("\n")[0].strip().removesuffix(":")
     reason = f"{where} {'was cut short, so that nothing is trained' if cut else said}"
+    if isinstance(error, MissingPackageError):
+        reason = error.reason
     absent = Absent("", lambda thing: None, lambda file: file == path, reason)
     functions = {each.name: each for each in parse_file(path).body if isinstance(each, ast.FunctionDef)}
     last, everywhere = calls[-1], {id(each.names): each.names for each in calls}.values()
@@ -411,7 +414,7 @@ def _find_kept_names(call: _Call) -> set[str]:
 
 def _find_passing_names(statement: ast.stmt) -> set[str]:
     """The names of a statement whose values may change with each round of a loop, and those computed from them."""
-    nodes = list(ast.walk(statement))
+    nodes = walk_tree(statement)
     assigned = [
         (_list_names(each, ast.Store), _list_names(each, ast.Load))
         for each in nodes
@@ -431,7 +434,7 @@ def _find_changed_names(node: ast.AST, functions: Mapping[str, ast.FunctionDef])
     functions: those that have not been looked at yet, by their names.
     """
     found = set[tuple[str, ...]]()
-    for each in ast.walk(node):
+    for each in walk_tree(node):
         match each:
             case ast.Call(func=ast.Attribute(value=changed, attr=method)) if method not in _READERS:
                 found.add(_read_path(changed))
@@ -457,7 +460,7 @@ def _read_path(node: ast.expr) -> tuple[str, ...]:
 
 def _list_names(node: ast.AST, kind: type[ast.expr_context] = ast.Store) -> set[str]:
     """The names that are bound or, with `ast.Load`, read in a node. An augmented assignment does both."""
-    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
+    names = {each.id for each in walk_tree(node) if isinstance(each, ast.Name) and isinstance(each.ctx, kind)}
     return names | (_list_names(node.target) if isinstance(node, ast.AugAssign) and kind is ast.Load else set())
 
 

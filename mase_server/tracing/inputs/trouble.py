@@ -19,6 +19,7 @@ from mase_server.tracing.execution.guard import SlowImportError, find_refusal
 from mase_server.tracing.execution.watch import TimeUp
 from mase_server.tracing.importing.datasets import AbsentDataError
 from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
+from mase_server.tracing.importing.source import walk_tree
 from mase_server.tracing.inputs.comments import BadComment, Wish
 from mase_server.tracing.models.guesses import NoArgumentsError
 
@@ -129,7 +130,7 @@ def is_under_main_guard(path: str, error: BaseException, tree: ast.Module) -> bo
 
 def has_guard(tree: ast.AST) -> bool:
     """Does the code behave differently when it is imported?"""
-    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in walk_tree(tree))
 
 
 def find_failed_constructor(error: BaseException) -> str | None:
