@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from functools import partial
@@ -165,9 +166,10 @@ class Grows(Early):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the memory of a run")
-@pytest.mark.parametrize("room", [96, 352])
+@pytest.mark.parametrize("room", [96, 320])
 def test_memory_that_the_recorder_takes_is_no_error_of_the_forward(monkeypatch, room):
     monkeypatch.setattr(rungs, "limit_memory", partial(rungs.limit_memory, room << 20))
+    gc.collect()  # the limit counts from what the process has now, and other tests have left something
     with pytest.raises(TooSlowError, match="of memory"):
         session(Grows(), x=torch.randn(3, 4)).record()
 
