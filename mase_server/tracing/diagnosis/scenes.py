@@ -22,7 +22,7 @@ from mase_server.protocol.records import Edit, Extent, Fix
 from mase_server.reading import is_file
 from mase_server.tracing.diagnosis.failure import Failure
 from mase_server.tracing.importing.source import Places, Span, decode_source, read_source
-from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
+from mase_server.tracing.recording.positions import Position, is_hidden, iterate_traceback, resolve_mark
 
 #: Pattern of an exception's text -> what is missing.
 _TEXTS = [
@@ -157,14 +157,9 @@ def get_raw_position(frame: Position) -> Raw:
 
 
 def _iterate_visible_frames(error: BaseException) -> Iterator[tuple[FrameType, Position]]:
-    found = []
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        if not is_hidden(frame.f_code):
-            found.append((frame, resolve_mark((frame.f_code, trace.tb_lasti))))
-        trace = trace.tb_next
-    yield from reversed(found)
+    for trace in reversed(list(iterate_traceback(error))):
+        if not is_hidden(trace.tb_frame.f_code):
+            yield trace.tb_frame, resolve_mark((trace.tb_frame.f_code, trace.tb_lasti))
 
 
 def _iterate_operand_parts(operands: Sequence[ast.expr]) -> Iterator[tuple[Any, ast.expr]]:

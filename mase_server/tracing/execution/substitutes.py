@@ -32,6 +32,7 @@ from mase_server.reading import is_folder
 from mase_server.tracing.execution.guard import RefusedError, Replaced, change_environment, find_refusal
 from mase_server.tracing.importing.lookups import note_read
 from mase_server.tracing.inputs.spec import outside_modes
+from mase_server.tracing.recording.positions import get_first_argument
 
 
 class AbsentWeights(dict[str, Any]):
@@ -93,7 +94,7 @@ def skip_failed_download(error: BaseException) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for caller, called in itertools.pairwise(frames) if refused and "network" in str(refused) else ():
         name = called.f_code.co_name
-        first = caller.f_locals.get(next(iter(caller.f_code.co_varnames), ""))
+        first = get_first_argument(caller)
         owner = type(first) if isinstance(first, nn.Module) and hasattr(type(first), name) else caller.f_globals
         held = getattr(owner, name, None) if isinstance(owner, type) else owner.get(name)
         if not _LOADING.search(name) or getattr(held, "__code__", None) is not called.f_code or not _only_loads(held):

@@ -28,6 +28,7 @@ from mase_server.tracing.execution.guard import TICK, OwnTime, Patience
 from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.constructions import Constructions, get_class_origin
 from mase_server.tracing.recording.calling import ModuleCalls, iterate_leaf_tensors, module_calls_routed
+from mase_server.tracing.recording.positions import get_first_argument
 from mase_server.tracing.recording.state import put_in_mode
 
 #: Seconds that a program may run without calling a model.
@@ -78,8 +79,8 @@ class Watch:
     `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after `patience` of those
     without any call; and at a first call once `late()`. It is the end of a loop or a statement, if `goes_on`. A
     backward pass or a step of training ends its own statement alone. count: the torch calls so far. excused: is called
-    with seconds that are not its own. quiet: surrounds
-    further calls of a model. in_cells: is it a notebook, where these end nothing? path: the program.
+    with seconds that are not its own. quiet: surrounds further calls of a model. in_cells: is it a notebook, where
+    these end nothing? path: the program.
     """
 
     def __init__(
@@ -352,8 +353,7 @@ def _is_being_made(model: nn.Module) -> bool:
     """Does a constructor of this very model run?"""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        names = frame.f_code.co_varnames
-        if frame.f_code.co_name == "__init__" and names and frame.f_locals.get(names[0]) is model:
+        if frame.f_code.co_name == "__init__" and get_first_argument(frame) is model:
             return True
         frame = frame.f_back
     return False

@@ -40,7 +40,7 @@ from mase_server.tracing.importing.rewrite import (
     start_of,
 )
 from mase_server.tracing.importing.source import Namespace, list_nodes, parse_file, read_source, walk_tree
-from mase_server.tracing.recording.positions import resolve_mark
+from mase_server.tracing.recording.positions import get_first_argument, iterate_traceback, resolve_mark
 from mase_server.tracing.recording.shadow import ValueDependentError
 
 #: Statements that may fail before this is no longer the intended program.
@@ -217,7 +217,7 @@ def _follow_calls(
     name = "<module>" if calls[-1].function is None else calls[-1].function.name
     frames = [
         (trace.tb_frame, resolve_mark((trace.tb_frame.f_code, trace.tb_lasti)))
-        for trace in _iterate_tracebacks(error)
+        for trace in iterate_traceback(error)
         if trace.tb_frame.f_code.co_filename == path
     ]
     names = [frame.f_code.co_name for frame, _ in frames]
@@ -240,7 +240,7 @@ def _follow_calls(
         function = _find_function(path, inner[0].f_code) if inside and inner is not None else None
         if function is None or not _continues_inside(call.ended, function.name, blameless=blameless):
             call.ended = loops[-1] if loop and loops else call.ended
-            everything = [trace.tb_frame for trace in _iterate_tracebacks(error)]
+            everything = [trace.tb_frame for trace in iterate_traceback(error)]
             call.deeper = everything[everything.index(frame) + 1 :]
             break
         calls.append(_Call(function, dict(inner[0].f_locals)))
@@ -344,16 +344,11 @@ def _find_owner(path: tuple[str, ...], names: Namespace) -> Namespace:
 
 def _is_method_of(value: Any, frame: FrameType) -> bool:
     """Is a frame a call of a method of an object that fills itself? A model only computes."""
-    first = frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
-    return first is value and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type | ModuleType)
-
-
-def _iterate_tracebacks(error: BaseException) -> Iterator[TracebackType]:
-    """The frames of an error, outermost first."""
-    traceback = error.__traceback__
-    while traceback is not None:
-        yield traceback
-        traceback = traceback.tb_next
+    return (
+        get_first_argument(frame) is value
+        and hasattr(value, "__dict__")
+        and not isinstance(value, nn.Module | type | ModuleType)
+    )
 
 
 def _locate_rest(start: Start, call: _Call, undecorated: frozenset[int]) -> Start:
@@ -373,7 +368,7 @@ def _is_last(path: str, calls: Sequence[_Call]) -> bool:
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
     """The lines of the decorator that raised an error, and of the others by the same function; else the line of the
     default of a parameter that did; empty if none did."""
-    places = (resolve_mark((trace.tb_frame.f_code, trace.tb_lasti)) for trace in _iterate_tracebacks(error))
+    places = (resolve_mark((trace.tb_frame.f_code, trace.tb_lasti)) for trace in iterate_traceback(error))
     lines = {place.line for place in places if place.file == path}
     tree = parse_file(path)
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

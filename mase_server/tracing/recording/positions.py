@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 import torch
 
@@ -68,6 +69,19 @@ def capture_stack(stop: FrameType | None, depth: int = 1) -> Stack:
             marks.append((code, frame.f_lasti))
         frame = frame.f_back
     return tuple(marks)
+
+
+def iterate_traceback(error: BaseException) -> Iterator[TracebackType]:
+    """The parts of an error's traceback, one a frame, outermost first."""
+    trace = error.__traceback__
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def get_first_argument(frame: FrameType) -> Any:
+    """What a running function was called with first: the object whose method it is; None if nothing."""
+    return frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
 
 
 def resolve_mark(mark: Mark) -> Position:

@@ -51,6 +51,7 @@ from mase_server.tracing.recording.calling import (
     read_version_counter,
     wrap_with_autocast,
 )
+from mase_server.tracing.recording.positions import get_first_argument
 from mase_server.tracing.recording.rules import BY_TYPE, RULES, make_plain_result
 from mase_server.tracing.recording.sizes import TracedInt, is_asserting
 
@@ -249,8 +250,7 @@ def is_in_constructor() -> bool:
     """Is the current torch call made while a module is made?"""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        first = next(iter(frame.f_code.co_varnames), "")
-        if frame.f_code.co_name == "__init__" and isinstance(frame.f_locals.get(first), torch.nn.Module):
+        if frame.f_code.co_name == "__init__" and isinstance(get_first_argument(frame), torch.nn.Module):
             return True
         frame = frame.f_back
     return False
