@@ -106,7 +106,7 @@ def calm_environment() -> Iterator[list[str]]:
         stack.enter_context(Replaced(DataLoader, {"__init__": _wrap_loader_init(DataLoader.__init__)}))
         stack.enter_context(Replaced(WeightedRandomSampler, {"__iter__": _draw_in_turn}))
         stack.enter_context(loaded_where_present())
-        stack.enter_context(replacing_absent_data())
+        stack.enter_context(replacing_absent_data(lambda kind, to: stack.enter_context(Replaced(kind, to))))
         stack.enter_context(plain_machine())
         made_up = stack.enter_context(plausible_arguments())
         stack.enter_context(Replaced(torch, {"save": lambda *args, **kwargs: None, "compile": _return_unchanged}))
@@ -395,8 +395,7 @@ _TENSOR_TYPE = torch.Tensor.type
 
 def _convert_type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Tensor.type, which knows only the types of its own."""
-    given = (dtype.dtype if isinstance(dtype, _LegacyType) else dtype,) if dtype is not None else ()
-    return _TENSOR_TYPE(self, *given, *args, **kwargs)
+    return _TENSOR_TYPE(self, dtype.dtype if isinstance(dtype, _LegacyType) else dtype, *args, **kwargs)
 
 
 #: Each device that has not been used keeps the stack of its caller, which takes as long as a small model's forward.

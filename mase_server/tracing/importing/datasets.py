@@ -10,13 +10,14 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset
 
 from mase_server.ops.types import Kwargs
+from mase_server.tracing.recording.positions import iterate_unmade
 
 Transform = Callable[[Any], Any] | None
 
@@ -47,8 +48,16 @@ class AbsentDataError(OSError):
     """A data set is not on the disk; pictures of its size take its place."""
 
 
-#: torchvision's data sets that have pictures in their place: the class, what it had before, and what is told of it.
-_replaced: ContextVar[list[tuple[type, Kwargs, AbsentDataError]] | None] = ContextVar("replaced", default=None)
+@dataclass(slots=True)
+class _Replacing:
+    """patch: gives a class other attributes until the end.  told: the classes that have been replaced, and the errors
+    that say so."""
+
+    patch: Callable[[type, Kwargs], object]
+    told: dict[type, AbsentDataError] = field(default_factory=dict)
+
+
+_replacing: ContextVar[_Replacing | None] = ContextVar("replacing", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +155,23 @@ def _make_class(name: str, contents: Contents) -> type[Pictures]:
 
 
 @contextmanager
-def replacing_absent_data() -> Iterator[None]:
-    """Inside, `replace_absent_data` works; afterwards torchvision's classes are as they were."""
-    replaced: list[tuple[type, Kwargs, AbsentDataError]] = []
-    token = _replaced.set(replaced)
+def replacing_absent_data(patch: Callable[[type, Kwargs], object]) -> Iterator[None]:
+    """Inside, `replace_absent_data` works. patch: gives a class other attributes until the program has ended."""
+    token = _replacing.set(_Replacing(patch))
     try:
         yield
     finally:
-        _replaced.reset(token)
-        for kind, before, _ in replaced:
-            for name in _TAKEN:
-                delattr(kind, name)
-            for name, value in before.items():
-                setattr(kind, name, value)
+        _replacing.reset(token)
 
 
-#: What such a class takes of `Pictures`.
-_TAKEN = frozenset({"__init__", "__len__", "__getitem__", "data", "targets", "contents"})
+#: The attributes that such a class takes of `Pictures`.
+_TAKEN = ("__init__", "__len__", "__getitem__", "data", "targets")
 
 
 def list_absent_data() -> list[AbsentDataError]:
-    """What is to be told of the data sets that have been replaced."""
-    return [told for _, _, told in _replaced.get() or ()]
+    """The errors that tell of the data sets that have been replaced."""
+    replacing = _replacing.get()
+    return list(replacing.told.values()) if replacing is not None else []
 
 
 def replace_absent_data(error: BaseException) -> bool:
@@ -175,17 +179,16 @@ def replace_absent_data(error: BaseException) -> bool:
 
     Then the statement that raised the error can be executed again.
     """
-    replaced, trace = _replaced.get(), error.__traceback__
-    while trace is not None and replaced is not None and isinstance(error, OSError | RuntimeError):
-        made = trace.tb_frame.f_locals.get("self") if trace.tb_frame.f_code.co_name == "__init__" else None
+    replacing = _replacing.get()
+    if replacing is None or not isinstance(error, OSError | RuntimeError):
+        return False
+    for made in iterate_unmade(error):
         kind = next((each for each in type(made).__mro__ if _is_known(each)), None)
-        if kind is not None and all(each is not kind for each, _, _ in replaced):
-            before = {name: vars(kind)[name] for name in _TAKEN & vars(kind).keys()}
-            replaced.append((kind, before, _describe_replacement(kind.__name__, error)))
-            for name in _TAKEN:
-                setattr(kind, name, vars(DATASETS[kind.__name__]).get(name, vars(Pictures)[name]))
+        if kind is not None and kind not in replacing.told:
+            replacing.told[kind] = _describe_replacement(kind.__name__, error)
+            taken = {name: vars(Pictures)[name] for name in _TAKEN}
+            replacing.patch(kind, taken | {"contents": CONTENTS[kind.__name__]})
             return True
-        trace = trace.tb_next
     return False
 
 

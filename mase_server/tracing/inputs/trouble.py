@@ -22,6 +22,7 @@ from mase_server.tracing.importing.placeholders import MissingPackageError, find
 from mase_server.tracing.importing.source import walk_tree
 from mase_server.tracing.inputs.comments import BadComment, Wish
 from mase_server.tracing.models.guesses import NoArgumentsError
+from mase_server.tracing.recording.positions import iterate_unmade
 
 _UNDER_MAIN = 'under `if __name__ == "__main__":`'
 
@@ -74,9 +75,6 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
         return in_constructor(path, folder, error, name)
     in_cell = is_notebook(path)
     context = Context(path, [folder], phase="cell" if in_cell else "import")
-    if isinstance(error, AbsentDataError):
-        absent = explain_error(error, None, context, Complaint("missing-resource", f"{error}."))
-        return replace(absent, severity="information")
     if (refused := find_refusal(error)) is not None:
         step = "The cells below are traced without it" if in_cell else f"If no model needs it, put it {_UNDER_MAIN}"
         text = f"{str(refused)[:1].upper()}{str(refused)[1:]}. {step}."
@@ -93,6 +91,13 @@ def in_run(path: str, folder: str, error: BaseException) -> Problem:
     # A notebook's kernel may hold names that a run from the top does not define.
     doubtful = isinstance(error, SystemExit) or (in_cell and problem.code in ("import-error", "missing-package"))
     return replace(problem, severity="warning") if doubtful else problem
+
+
+def of_absent_data(path: str, folder: str, error: AbsentDataError) -> Problem:
+    """A data set was not there, and something takes its place."""
+    context = Context(path, [folder], phase="cell" if is_notebook(path) else "import")
+    told = explain_error(error, None, context, Complaint("missing-resource", f"{error}."))
+    return replace(told, severity="information")
 
 
 def find_lack(error: BaseException) -> MissingPackageError | None:
@@ -135,11 +140,7 @@ def has_guard(tree: ast.AST) -> bool:
 
 def find_failed_constructor(error: BaseException) -> str | None:
     """The outermost class whose constructor raised the exception; None if none did."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        made = frame.f_locals.get("self") if frame.f_code.co_name == "__init__" else None
-        if isinstance(made, nn.Module):
-            return type(made).__name__
-    return None
+    return next((type(made).__name__ for made in iterate_unmade(error) if isinstance(made, nn.Module)), None)
 
 
 def is_of_constructor(error: BaseException) -> bool:

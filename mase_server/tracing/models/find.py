@@ -140,7 +140,7 @@ class _Finder(Running):
         if program and run.error is not None and self.hooks.on_end is not None:
             self.hooks.on_end(run.error, run.failure)
         for absent in run.absent:
-            told = trouble.in_run(self.path, self.request.folder, absent)
+            told = trouble.of_absent_data(self.path, self.request.folder, absent)
             yield tell_in_file(told, self.path, self.request.folder)
         problem = None if program and not run.early else self.in_run(run)
         lack = trouble.find_lack(run.error) if problem is not None and run.error is not None else None

@@ -79,6 +79,13 @@ def iterate_traceback(error: BaseException) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
+def iterate_unmade(error: BaseException) -> Iterator[object]:
+    """The objects whose constructors an error has ended, outermost first."""
+    for trace in iterate_traceback(error):
+        if trace.tb_frame.f_code.co_name == "__init__":
+            yield trace.tb_frame.f_locals.get("self")
+
+
 def get_first_argument(frame: FrameType) -> Any:
     """What a running function was called with first: the object whose method it is; None if nothing."""
     return frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
