@@ -59,8 +59,8 @@ def folds_of_rows(design: Design, operation: Operation) -> Iterator[Fold]:
 
 def reach_of_rows(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     """A result needs its whole row."""
-    length = operation.out.shape[-1]
-    return ((torch.arange(operation.out.size) // length + 1) * length - 1,)
+    length, count = design.operations[operation.inputs[0]].out.shape[-1], operation.out.shape[-1]
+    return ((torch.arange(operation.out.size) // count + 1) * length - 1,)
 
 
 def _build_softmax(builder: Builder, operation: Operation) -> Tap:
@@ -284,12 +284,6 @@ def _top_k_folds(design: Design, operation: Operation) -> Iterator[Fold]:
         yield Fold(lanes, count, before.size // lanes, 0)
 
 
-def _top_k_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """A result needs its whole row."""
-    length, count = design.operations[operation.inputs[0]].out.shape[-1], operation.out.shape[-1]
-    return ((torch.arange(operation.out.size) // count + 1) * length - 1,)
-
-
 def _build_top_k(builder: Builder, operation: Operation) -> Tap:
     lanes = builder.folding.folds[operation.name].par_in
     before = builder.design.operations[operation.inputs[0]].out
@@ -307,7 +301,7 @@ def _build_top_k(builder: Builder, operation: Operation) -> Tap:
     return builder.skid(operation, to)
 
 
-TOP_K_KIND = Kind("top_k", _top_k_node, _build_top_k, {}, row_major, _top_k_folds, _top_k_reach)
+TOP_K_KIND = Kind("top_k", _top_k_node, _build_top_k, {}, row_major, _top_k_folds, reach_of_rows)
 
 
 def _norm_rule(centred: bool) -> Rule:

@@ -246,7 +246,7 @@ def reduced_image(link: Link, out: Link, images: Images) -> Process:
 
 
 def last_of_rows(link: Link, out: Link, beats: int) -> Process:
-    """What was made of a row's last beat; the beats before it are dropped as they come."""
+    """A result after the last beat of each row; the beats before it are dropped as they come."""
     for index in count():
         while len(link.offered) <= index:
             yield link.offered
