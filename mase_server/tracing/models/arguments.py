@@ -198,7 +198,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
 
 
 def _make_model(plan: Plan, kind: type[nn.Module]) -> Any:
-    """What a plan makes; of several things, the model: `model, criterion = build(args)`."""
+    """Follow a plan; of several things that it makes, give the model: `model, criterion = build(args)`."""
     made = plan.make()
     if isinstance(made, tuple | list | dict):
         several = made.values() if isinstance(made, dict) else made

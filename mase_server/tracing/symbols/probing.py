@@ -203,12 +203,12 @@ class Prober:
         rest = [name for name in result.symbols if name not in mixed]
         if not mixed or not rest or not _has_unexplained(result):
             return result
-        reason = dict.fromkeys(mixed, "the model takes parts of the picture for further samples")
-        self.fixed |= reason
+        fixed = self.fixed
+        self.fixed = fixed | dict.fromkeys(mixed, "the model takes parts of the picture for further samples")
         alone = self._probe_at(rest)
         if alone.symbols and not _has_unexplained(alone):
             return alone
-        self.fixed = {name: each for name, each in self.fixed.items() if name not in reason}
+        self.fixed = fixed
         return result
 
     def _probe_at(self, varied: list[str]) -> Probed:
