@@ -40,6 +40,7 @@ from mase_server.tracing.importing.rewrite import (
     cut_statements_before,
     instrument,
     provide_default,
+    start_of,
 )
 from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
 from mase_server.tracing.importing.source import Namespace, decode_source, is_pinned, is_typed, read_source
@@ -365,8 +366,7 @@ def restore_plain_code(program: str, namespaces: Iterable[Namespace]) -> None:
         text = decode_source(read_source(path))
         left = _exchange_for_plain_code(path, text, reporting, BEGINNING)
         # Python compiles nothing that stands below a `raise`, or an endless loop, of the module's own.
-        statements = [(each, getattr(each, "decorator_list", [])) for each in ast.parse(text, path).body]
-        starts = [Start(min(part.lineno for part in (each, *others)), each.col_offset) for each, others in statements]
+        starts = [Start(*start_of(each)) for each in ast.parse(text, path).body]
         above = {max((s for s in starts if s.line <= one.__code__.co_firstlineno), default=BEGINNING) for one in left}
         for start in sorted(above - {BEGINNING}):
             left = _exchange_for_plain_code(path, text, left, start)

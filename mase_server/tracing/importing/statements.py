@@ -60,15 +60,21 @@ _READERS = frozenset({"copy", "count", "get", "index", "items", "keys", "values"
 class _Call:
     """A call of a function of the file, or the module, whose statements are executed one after the other.
 
-    function: None for the module.  names: its variables.  ended: the statement that has raised an error, was cut, or
-    has called the next function; at a line of it.  deeper: what ran for it then.
+    path: of the file.  function: None for the module.  names: its variables.  ended: the statement that has raised an
+    error, was cut, or has called the next function; at a line of it.  deeper: what ran for it then.
     """
 
+    path: str
     function: ast.FunctionDef | None
     names: Namespace
     ended: ast.stmt = field(default_factory=lambda: ast.Pass(lineno=0, col_offset=0))
     line: int = 0
     deeper: Sequence[FrameType] = ()
+
+    @property
+    def body(self) -> list[ast.stmt]:
+        """All its statements."""
+        return (self.function or parse_file(self.path)).body
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,7 @@ def execute_to_end(
     another file than the traced one? Then errors about its unknown names say its name, and its functions end.
     """
     first: BaseException | None = None
-    calls, undecorated = [_Call(None, names)], frozenset[int]()
+    calls, undecorated = [_Call(path, None, names)], frozenset[int]()
     left, over = (MAX_FAILURES, {}) if cuts is None else (cuts.most, {OVER: cuts.by})
     while left:
         try:
@@ -136,7 +142,7 @@ def execute_to_end(
             if not _follow_calls(path, cut, calls, blameless=True, loop=type(cut) is cuts.by):
                 raise
             start = _pass_statement(path, calls, cut, cut=True)
-        if start is None or (len(calls) == 1 and not list_statements_from(parse_file(path).body, start)):
+        if start is None or (len(calls) == 1 and not list_statements_from(calls[0].body, start)):
             return first
         code = code_from(_locate_rest(start, calls[-1], undecorated))
     return first
@@ -228,8 +234,7 @@ def _follow_calls(
         calls[-1].names = dict(frames[0][0].f_locals)
     for (frame, at), inner in zip_longest(frames, frames[1:]):
         call = calls[-1]
-        body = parse_file(path).body if call.function is None else call.function.body
-        around = _list_statements_at(body, (at.line, max(at.column, 0)))
+        around = _list_statements_at(call.body, (at.line, max(at.column, 0)))
         if not around:
             return False
         loops = [each for each in around if isinstance(each, LOOPS)]
@@ -243,7 +248,7 @@ def _follow_calls(
             everything = [trace.tb_frame for trace in iterate_traceback(error)]
             call.deeper = everything[everything.index(frame) + 1 :]
             break
-        calls.append(_Call(function, dict(inner[0].f_locals)))
+        calls.append(_Call(path, function, dict(inner[0].f_locals)))
     return True
 
 
@@ -318,7 +323,7 @@ def _pass_statement(
     last, everywhere = calls[-1], {id(each.names): each.names for each in calls}.values()
     found = _find_changed_names(last.ended, functions)
     # Where nothing follows, nothing could be misled.
-    goes_on = not (cut and _is_last(path, calls))
+    goes_on = not (cut and _is_last(calls))
     owners = [_find_owner(each, last.names if each[0] in last.names else calls[0].names) for each in found]
     changed = {id(owner.get(each[-1])) for owner, each in zip(owners, found, strict=True)}
     for names in (*everywhere, *owners) if goes_on else ():
@@ -359,10 +364,9 @@ def _locate_rest(start: Start, call: _Call, undecorated: frozenset[int]) -> Star
     return start._replace(undecorated=undecorated, function=start_of(call.function)[0], names=names)
 
 
-def _is_last(path: str, calls: Sequence[_Call]) -> bool:
+def _is_last(calls: Sequence[_Call]) -> bool:
     """Does no statement follow in the module and the functions?"""
-    bodies = [parse_file(path).body if call.function is None else call.function.body for call in calls]
-    return not any(map(list_statements_from, bodies, (_place_after(call.ended) for call in calls)))
+    return not any(list_statements_from(call.body, _place_after(call.ended)) for call in calls)
 
 
 def _find_failed_decorators(path: str, error: BaseException) -> frozenset[int]:
