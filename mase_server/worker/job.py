@@ -586,7 +586,7 @@ def _make_device_problem(file: scenes.File, statement: ast.Assign, name: str) ->
 
 # The message from one trace to the next one of the same file. The server keeps it without looking inside.
 
-VERSION = 8
+VERSION = 9
 
 
 def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
@@ -596,9 +596,8 @@ def pack_memory(traced: Sequence[Traced], endless: str = "") -> bytes:
     """
     inputs, telling = {}, {}
     for one in traced:
-        search = one.found.search
-        if search is not None and (text := _format_inputs_text(one.found.spec)) is not None:
-            inputs[one.name] = [text, search.how, dict(search.sizes), search.built, search.otherwise]
+        if one.found.search is not None and (packed := _pack_search(one.found.search, one.found.spec)) is not None:
+            inputs[one.name] = packed
         if one.probed is not None and one.probed.telling:
             telling[one.name] = one.probed.telling
     return json.dumps({"version": VERSION, "inputs": inputs, "telling": telling, "endless": endless}).encode()
@@ -610,6 +609,21 @@ def read_endless(packed: bytes | None) -> str:
         return _read_packed(packed, "endless") or ""
     except (ValueError, KeyError):
         return ""
+
+
+def _pack_search(search: KnownSearch, spec: Inputs) -> list[Any] | None:
+    """A search as JSON data; None if some of its inputs have no written form."""
+    texts = [_format_inputs_text(each) for each in (spec, *(tried for tried, _ in search.led))]
+    if None in texts:
+        return None
+    led = [[text, error] for text, (_, error) in zip(texts[1:], search.led, strict=True)]
+    return [texts[0], search.how, dict(search.sizes), search.built, search.otherwise, led, search.first]
+
+
+def _unpack_search(packed: list[Any]) -> KnownSearch:
+    text, how, sizes, built, otherwise, led, first = packed
+    tried = tuple((parse_inputs(each), str(error)) for each, error in led)
+    return KnownSearch(parse_inputs(text), how, dict(sizes), built, otherwise, tried, first)
 
 
 def _format_inputs_text(spec: Inputs) -> str | None:
@@ -625,10 +639,7 @@ def read_known_inputs(packed: bytes | None) -> Mapping[str, KnownSearch]:
     """class name -> its last search that succeeded; empty for data that this version did not write."""
     try:
         kept = _read_packed(packed, "inputs")
-        return {
-            name: KnownSearch(parse_inputs(text), how, dict(sizes), built, otherwise)
-            for name, (text, how, sizes, built, otherwise) in kept.items()
-        }
+        return {name: _unpack_search(packed) for name, packed in kept.items()}
     except (ValueError, TypeError, SpecError):
         return {}
 

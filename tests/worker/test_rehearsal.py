@@ -365,3 +365,33 @@ def test_the_rehearsal_is_traced_whole():
     job.trace(request, found.append)
     (model,) = found[-1]["payload"]["models"]
     assert (model["name"], model["symbols"]) == ("Rehearsal", {"B": 2, "H": 8, "W": 8, "T": 6})
+
+
+#: The number of columns is found by the error of an index that is out of range.
+INDEXED = """\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 8)
+
+    def forward(self, marks):
+        hour = self.embed(marks[:, :, 3])
+        return hour + self.embed(marks[:, :, 1])
+"""
+
+
+async def test_sizes_that_errors_asked_for_are_forgotten_with_the_errors(launcher, tmp_path):
+    path = tmp_path / "net.py"
+    texts = INDEXED, INDEXED.replace("3]", "2]"), INDEXED.replace("1]", "4]")
+    opened = []
+    for text in texts:
+        path.write_text(text)
+        opened.append(await follow(launcher, path, prepared=False))
+    assert [each["models"][0]["inputs"]["marks"][1][-1] for each in opened] == [4, 3, 5]
+    path.write_text(INDEXED)
+    for text, expected in zip(texts, opened, strict=True):
+        assert await follow(launcher, path, prepared=True, unsaved=text, fit=opened[0]["fit"]) == expected

@@ -34,7 +34,14 @@ from mase_server.tracing.inputs.comments import (
 )
 from mase_server.tracing.inputs.roles import name_dimensions
 from mase_server.tracing.inputs.searching.failures import is_unavoidable
-from mase_server.tracing.inputs.searching.search import MAX_ATTEMPTS, Searched, can_run, search_inputs
+from mase_server.tracing.inputs.searching.search import (
+    MAX_ATTEMPTS,
+    Searched,
+    can_run,
+    digest_first,
+    fails_alike,
+    search_inputs,
+)
 from mase_server.tracing.inputs.spec import Inputs, Spec, complete_sizes, inputs_at, iterate_leaves, on_meta
 from mase_server.tracing.inputs.text import write_spec
 from mase_server.tracing.models.arguments import Built, Surroundings, build, rebuilt, resized
@@ -104,11 +111,15 @@ class Showing:
             make_constructor(built.construct, entry), sizes=built.sizes,
         )  # fmt: skip
 
-    def of_search(self, built: Built, name: str, spec: Inputs, how: str, why: str = "") -> Found:
-        """A model with inputs that a search found. how: the search's own words.  why: there was a search."""
-        known = KnownSearch(spec, how, built.sizes, digest_model(built.model), built.otherwise)
-        told = join_clauses(how, built.how) + why
-        return replace(self.of_spec(built, name, spec, "search", told), search=known)
+    def of_search(self, built: Built, name: str, searched: Searched, why: str = "") -> Found:
+        """A model with inputs that a search found. why: there was a search."""
+        assert searched.spec is not None
+        known = KnownSearch(
+            searched.spec, searched.how, built.sizes, digest_model(built.model), built.otherwise, searched.led,
+            searched.first,
+        )  # fmt: skip
+        told = join_clauses(searched.how, built.how) + why
+        return replace(self.of_spec(built, name, searched.spec, "search", told), search=known)
 
     def cover(self, found: Found) -> Found:
         """Mark a model as shown; return it with the comment that asks for its assumptions."""
@@ -248,11 +259,11 @@ class Showing:
         elif searched.spec is None:
             yield self._describe_uncalled(name, built, searched)
         else:
-            yield self.cover(self.of_search(built, name, searched.spec, searched.how, self._why_no_run()))
+            yield self.cover(self.of_search(built, name, searched, self._why_no_run()))
 
     def _show_as_known(self, built: Built, name: str, known: KnownSearch) -> Found:
         """A model that fails, with inputs that worked before the last edit: that is worth more than "nothing found"."""
-        found = self.of_search(built, name, known.inputs, known.how, self._why_no_run())
+        found = self.of_search(built, name, _as_searched(known), self._why_no_run())
         return self.cover(replace(found, search=known))
 
     def show_last_resorts(self) -> Iterator[Found]:
@@ -351,16 +362,20 @@ class Showing:
         plan = built.plan
         if plan is None or plan.arguments is None or not spread_sizes(plan.arguments, plan.free):
             return False
-        again, _ = self.spread_sizes(plain, name, Searched(known.inputs, known.how))
+        again, _ = self.spread_sizes(plain, name, _as_searched(known))
         self._forget_other(plain, again)
         return again.sizes != built.sizes
 
     def _still_works(self, built: Built, name: str, known: KnownSearch) -> Found | None:
         """The model with the inputs of its last search, recorded already if the caller can do that."""
         try:
-            found = self.of_search(built, name, known.inputs, known.how, self._why_no_run())
+            found = self.of_search(built, name, _as_searched(known), self._why_no_run())
         except (TypeError, ValueError):  # inputs of another signature
             return None
+        run_by(built.model, entry_for(name, built.model))
+        with self.hooks.searching():
+            if known.first != digest_first(built.model) or not fails_alike(built.model, known.led, self.hooks):
+                return None
         if self.hooks.record is not None:
             return replace(found, recorded=True) if self.hooks.record(found) else None
         return found if can_run(built.model, known.inputs, self.hooks) else None
@@ -420,6 +435,11 @@ class Showing:
 
     def _choose_severity(self) -> str:
         return "information" if self.shown else "warning"
+
+
+def _as_searched(known: KnownSearch) -> Searched:
+    """The result of a search, as it was."""
+    return Searched(known.inputs, known.how, led=known.led, first=known.first)
 
 
 def _takes(model: nn.Module, inputs: Inputs) -> bool:

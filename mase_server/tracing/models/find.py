@@ -332,7 +332,7 @@ class _Finder(Running):
         for built in builds(kind, self.around(vars(module)), asked, []):
             built, searched = self.spread_sizes(built, name, self.search(built, name))
             if searched.spec is not None:
-                yield self.cover(replace(self.of_search(built, name, searched.spec, searched.how), rest=True))
+                yield self.cover(replace(self.of_search(built, name, searched), rest=True))
             return
 
     def _from_class(self, name: str, kind: type[nn.Module], namespace: Namespace) -> Iterator[Found | Unshown]:

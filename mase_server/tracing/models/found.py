@@ -29,12 +29,18 @@ from mase_server.tracing.recording.shadow import Shadows
 Attempt = Callable[[nn.Module, tuple[Any, ...], Kwargs], BaseException | None]
 
 
+#: Inputs that failed, each with its error, one line.
+Led = tuple[tuple[Inputs, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class KnownSearch:
     """A search for inputs that succeeded.
 
     inputs: what it found; how: as a clause.  sizes: as of `Found`.  built: of the model, as `digest_model` gives it.
     otherwise: no inputs were found for the model as it is made first, so it was made in another way.
+    led: the inputs whose errors led to these, from the first on; first: of those that are tried first, a hash.  The
+    result counts only while both are the same: otherwise a search would find others.
     """
 
     inputs: Inputs
@@ -42,6 +48,8 @@ class KnownSearch:
     sizes: Mapping[str, int]
     built: str
     otherwise: bool = False
+    led: Led = ()
+    first: str = ""
 
 
 def digest_model(model: nn.Module) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import itertools
 import math
@@ -51,7 +52,7 @@ from mase_server.tracing.inputs.spec import (
 )
 from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.inputs.trouble import list_attempts
-from mase_server.tracing.models.found import Hooks, call_arguments
+from mase_server.tracing.models.found import Hooks, Led, call_arguments
 from mase_server.tracing.models.workspace import TRY_STEPS, Budget
 from mase_server.tracing.recording.rules import OutOfRangeError
 from mase_server.tracing.recording.state import drawing_from, put_in_mode
@@ -76,6 +77,8 @@ MAX_ATTEMPTS = 200
 MAX_STEPS = 100_000
 #: Seeds with which a forward that draws by chance is tried: their first draws are 0.84, 0.13, 0.96 and 0.24.
 DRAWS = (0, 1, 2, 3)
+#: So many inputs that are tried first tell whether a search would begin as another one did.
+FIRST = 8
 #: The most further tries for inputs without the faults of the first that ran.
 MAX_BETTER = 12
 
@@ -87,6 +90,7 @@ class Searched:
     likely: inputs that get as far as any, if all that get so far meet the same error: it is the forward's own.
     plausible: inputs that get as far as any, if all that get so far fail at the same line.
     errors: the errors of those that got furthest, one of each kind.
+    led: the inputs whose errors led to `spec`, from the first on, each with its error.  first: as `digest_first` gives.
     """
 
     spec: Inputs | None
@@ -94,6 +98,8 @@ class Searched:
     likely: Inputs | None = None
     errors: tuple[BaseException, ...] = ()
     plausible: Inputs | None = None
+    led: Led = ()
+    first: str = ""
 
 
 def search_inputs(
@@ -118,7 +124,8 @@ def search_inputs(
     finally:
         put_in_mode(model, mode)
     if best.candidate is not None:
-        return Searched(best.candidate.inputs, f"found by search: {best.candidate.why()}")
+        how = f"found by search: {best.candidate.why()}"
+        return Searched(best.candidate.inputs, how, led=best.candidate.led, first=digest_first(model))
     return trying.without_success()
 
 
@@ -205,6 +212,29 @@ class _Search:
 _NO_INPUTS = (TypeError, ValueError, KeyError, AttributeError)
 
 
+def digest_first(model: nn.Module) -> str:
+    """A hash of the inputs that are tried first, which come from the names and the code of the forward."""
+    first = itertools.islice(Frontier(model).iterate_seeds(), FIRST)
+    told = [(get_inputs_key(each.inputs), each.why()) for each in first]
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def fails_alike(model: nn.Module, led: Led, hooks: Hooks) -> bool:
+    """Do the inputs that led to others still fail, each with its error? Otherwise a search would find others now."""
+    mode = model.training
+    put_in_mode(model, False)
+    try:
+        return all(_describe_failure(model, inputs, hooks) == error for inputs, error in led)
+    finally:
+        put_in_mode(model, mode)
+
+
+def _describe_failure(model: nn.Module, inputs: Inputs, hooks: Hooks) -> str:
+    """The error of a try, "" if it succeeds or cannot be made."""
+    trying = _Search(model, hooks)
+    return "" if trying.succeeds(Candidate(inputs, {})) or not trying.errors else trying.errors[-1]
+
+
 def can_run(model: nn.Module, inputs: Inputs, hooks: Hooks) -> bool:
     """Does the forward succeed with these inputs?"""
     try:
@@ -240,7 +270,7 @@ class Candidate:
     """Inputs to try. picked: the inputs they started from.  came_to: the progress of the inputs they were changed from.
 
     came_to is -1, and depth 0, for unchanged inputs; depth: the number of changes so far.  met: the kinds of errors
-    that led to the changes.
+    that led to the changes.  led: as of `Searched`.
     """
 
     inputs: Inputs
@@ -248,6 +278,7 @@ class Candidate:
     came_to: int = -1
     depth: int = 0
     met: frozenset[str] = frozenset()
+    led: Led = ()
 
     def why(self) -> str:
         """The assumptions, as a clause for each input."""
@@ -267,12 +298,17 @@ class Frontier:
         self.model, self.choices = model, choices_for(model)
         sets = from_library(model) or [dict(self.choices)]
         sides = told_sides(model)
-        self._seeds = _in_turn([_iterate_seeds(choices, sides) for choices in sets])
+        self._sets, self._sides = sets, sides
+        self._seeds = self.iterate_seeds()
         self._waiting: list[tuple[int, int, int, Candidate]] = []
         self._tried: set[str] = set()
         self._best: dict[str, tuple[int, int]] = {}
         self._order = itertools.count()
         self._serve_events = 0
+
+    def iterate_seeds(self) -> Iterator[Candidate]:
+        """The candidates that no error suggests, the likeliest first."""
+        return _in_turn([_iterate_seeds(choices, self._sides) for choices in self._sets])
 
     def next(self) -> Candidate | None:
         """The candidate to try; None if nothing is left."""
@@ -308,11 +344,12 @@ class Frontier:
             telling = False  # words of another number of dimensions are about something else
         telling = telling or tells_shape(failed) or next(propose_joined(failed), None) is not None
         first = changed + usual if telling else usual + changed
+        led = (*candidate.led, (candidate.inputs, describe_error(failed.error)))
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
             for inputs in found:
                 depth = candidate.depth + 1
                 again = Candidate(
-                    complete_sizes(inputs), candidate.picked, failed.progress, depth, candidate.met | {met}
+                    complete_sizes(inputs), candidate.picked, failed.progress, depth, candidate.met | {met}, led
                 )
                 self._queue_candidate(again, (-rank, depth + tier))
 
