@@ -645,7 +645,7 @@ class Daemon:
         self._services.pool.learned(tracked.path, payload["preload"])
         fresh = tracked.freshness.learn(tracked.path, payload["dependencies"])
         self._update_watcher()
-        if fresh and payload["complete"]:  # no event reported changes between the child's look and ours
+        if fresh:  # no event reported changes between the child's look and ours
             self._spawn_task(self._check_dependencies(tracked, fresh))
 
     def _update_watcher(self) -> None:

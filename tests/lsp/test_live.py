@@ -288,6 +288,42 @@ async def test_unsaved_text_stands_in_for_a_file_that_others_import(typist):
     assert texts(await editor.hints(path)) == [": f32[B, 5]"]
 
 
+#: A mistake whose fixes are traced before the trace ends.
+MISTAKEN = """\
+import torch
+from torch import nn
+
+from helper import Head
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 7)
+        self.head = Head()
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.head(h)
+
+
+Net()(torch.randn(3, 4))
+"""
+
+
+async def test_an_imported_file_that_is_typed_while_the_first_trace_runs_is_followed(typist):
+    """Nobody knows yet that the running trace depends on it."""
+    editor = await typist()
+    helper, path = editor.folder / "helper.py", editor.folder / "net.py"
+    editor.open(helper, HELPER)
+    await editor.end_state(helper)
+    editor.open(path, MISTAKEN)
+    await editor.expect("mase/status", lambda s: s.uri == path.as_uri() and s.state == "tracing")
+    editor.retype(helper, HELPER, HELPER.replace("Linear(8, 2)", "Linear(7, 5)"))
+    await editor.expect("mase/status", lambda s: s.uri == path.as_uri() and s.state == "ready")
+    assert texts(await editor.hints(path)) == [": f32[B, 4]", ": f32[B, 7]", " -> f32[B, 5]"]
+
+
 async def test_closing_a_file_without_a_save_brings_its_saved_text_back(typist):
     editor = await typist()
     helper, path = editor.folder / "helper.py", editor.folder / "net.py"
