@@ -209,6 +209,7 @@ class Store:
         shas = [sha for entry in ordered if entry.shown and (sha := entry.shown.sha256_of(path))]
         asked = own.sha256 if own is not None else ""
         sha256 = shas[-1] if shas else asked
+        entries.sort(key=lambda entry: (entry.path != path, entry.path))  # in whatever order their traces ended
         return FileView(path, sha256, asked or sha256, entries, self._picked.get(path))
 
 
