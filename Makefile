@@ -105,6 +105,8 @@ nightly-editors: venv
 # The editor fuzzer, other steps every day: `make nightly-fuzz STEPS=100000 SEED=7` for just these.
 nightly-fuzz: venv
 	$(BIN)/python benchmarks/fuzz.py $(or $(STEPS),20000) $(or $(SEED),$$(date +%j)000)
+	$(BIN)/python benchmarks/races.py 500 --seed $(or $(SEED),$$(date +%j)000)
+	$(BIN)/python benchmarks/typed.py --seed $(or $(SEED),$$(date +%j)000) --edits 200 --seconds 120
 
 # What holds for all inputs, tried on new ones every time and on more of them than in `make test`.
 nightly-search: venv

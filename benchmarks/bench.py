@@ -76,6 +76,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "zoo": Benchmark(("zoo.py", "--again"), 10),
     "kills": Benchmark(("kills.py", "--kills", "100"), 5, is_long=True),
     "fuzz": Benchmark(("fuzz.py", "5000"), 5, is_long=True),
+    "races": Benchmark(("races.py", "100"), 10, is_long=True),
+    "typed": Benchmark(("typed.py",), 20, is_long=True),
     "formats": Benchmark(("passes.py", "formats"), 40, is_long=True),
 }
 

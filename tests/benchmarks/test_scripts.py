@@ -74,6 +74,15 @@ def test_the_library_does_not_grow_over_hundreds_of_graphs():
     assert after - before < 400
 
 
+def test_rounds_of_random_typing_end_as_a_new_server_shows_their_texts():
+    assert "2 rounds, 0 failed" in output_of("races.py", "2", "--steps", "8")
+
+
+def test_edits_that_are_typed_are_traced_as_they_are_when_opened():
+    told = output_of("typed.py", "--edits", "5", str(ROOT / "examples" / "mlp.py"), str(ROOT / "examples" / "vae.py"))
+    assert re.search(r"^vae\.py: 10 edits, .* 0 differ, .*\(100\.0 %\)", told, re.MULTILINE), told
+
+
 def test_formats_are_told_with_an_error_that_is_computed_apart():
     told = output_of("passes.py", "formats", "--models", "bert", "--formats", "fixed(8,auto)", "mxint(8)")
     assert re.search(r"^bert \d+ \d+$", told, re.MULTILINE), told
