@@ -176,13 +176,10 @@ class Daemon:
         tracked.openers.add(by)
         tracked.options = options or tracked.options
         self._update_watcher()
-        if (
-            not self._request_generation(tracked, force=fresh)
-            and reopened
-            and tracked.status is not None
-            and tracked.status.ended
-        ):
-            tracked.ended.clear()
+        if not self._request_generation(tracked, force=fresh) and reopened and tracked.status is not None:
+            if tracked.status.ended:
+                tracked.ended.clear()
+            # A trace that still runs may have read what changed while the file was closed.
             self._spawn_task(self._check_dependencies(tracked, None))
 
     def saved(self, path: str) -> None:

@@ -324,6 +324,25 @@ async def test_an_imported_file_that_is_typed_while_the_first_trace_runs_is_foll
     assert texts(await editor.hints(path)) == [": f32[B, 4]", ": f32[B, 7]", " -> f32[B, 5]"]
 
 
+async def test_an_imported_file_that_was_typed_while_its_user_was_closed_is_followed_when_that_is_opened_again(typist):
+    """The trace of the closed file still runs, and sees what the one before it saw."""
+    editor = await typist()
+    helper, path = editor.folder / "helper.py", editor.folder / "net.py"
+    editor.open(helper, HELPER)
+    await editor.end_state(helper)
+    editor.open(path, MISTAKEN.replace("4, 7", "4, 8"))
+    assert await editor.end_state(path) == "ready"
+    editor.close(path)
+    editor.open(path, MISTAKEN)
+    await editor.expect("mase/status", lambda s: (s.uri, s.state, s.generation) == (path.as_uri(), "tracing", 2))
+    editor.close(path)
+    editor.retype(helper, HELPER, HELPER.replace("Linear(8, 2)", "Linear(7, 5)"))
+    await editor.expect("mase/status", lambda s: s.uri == helper.as_uri() and s.unsaved and s.state == "queued")
+    editor.open(path)
+    await editor.expect("mase/status", lambda s: s.uri == path.as_uri() and s.state == "ready")
+    assert texts(await editor.hints(path)) == [": f32[B, 4]", ": f32[B, 7]", " -> f32[B, 5]"]
+
+
 async def test_closing_a_file_without_a_save_brings_its_saved_text_back(typist):
     editor = await typist()
     helper, path = editor.folder / "helper.py", editor.folder / "net.py"
