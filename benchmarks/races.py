@@ -35,8 +35,8 @@ from lsprotocol import types as lsp
 PATIENCE = 30.0
 #: Seconds without a word from a server after which it has settled.
 SILENCE = 0.7
-#: Of a lens.
-_SECONDS = re.compile(r" · traced in .*")
+#: Of a lens: seconds, and a choice between models, which is told in few words where a lens with its seconds is long.
+_SECONDS = re.compile(r" · traced in .*|^(shown for: .*|\d+ models)(?= · pick one$)")
 
 PARTS = """\
 import torch
