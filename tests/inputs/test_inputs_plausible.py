@@ -270,6 +270,30 @@ PLAUSIBLE = {
         "return (p * y).sum(axes) / (p.sum(axes) + y.sum(axes) + self.smooth)",
         "x: f32[B=2, 3, H=32, W=32]; y: i64[B, 1, H, W] < 2",
     ),
+    "scores that a loss moves while there are dimensions": (
+        "self.rate = 1.0",
+        "inp, target",
+        "count, at = inp.size()[1], 1\nwhile at + 1 < len(inp.shape):\n    inp = inp.transpose(at, at + 1)\n"
+        "    at += 1\nreturn F.cross_entropy(inp.contiguous().view(-1, count), target.view(-1)) * self.rate",
+        "inp: f32[B=2, 3, H=32, W=32]; target: i64[B, H, W] < 2",
+    ),
+    "scores that a loss flattens if they have space": (
+        "self.gamma = 2",
+        "logit, target",
+        "if logit.dim() > 2:\n    logit = logit.view(logit.size(0), logit.size(1), -1).transpose(1, 2)\n"
+        "    logit = logit.contiguous().view(-1, logit.size(2))\n"
+        "target = target.view(-1, 1)\nchance = F.log_softmax(logit, 1).gather(1, target)\n"
+        "return (-(1 - chance.exp()) ** self.gamma * chance).mean()",
+        "logit: f32[B=2, 3, H=32, W=32]; target: i64[B, H, W] < 2",
+    ),
+    "labels of pixels of which a loss takes the one channel": (
+        "self.rate = 0.1",
+        "inp, target",
+        "count = inp.size()[1]\nif len(inp.shape) > 2:\n    inp = inp.flatten(2).transpose(1, 2).reshape(-1, count)\n"
+        "losses = F.cross_entropy(inp, target[:, 0].reshape(-1), reduction='none')\n"
+        "return losses.topk(int(self.rate * losses.numel()))[0].mean()",
+        "inp: f32[B=2, 3, H=32, W=32]; target: i64[B, 1, H, W] < 2",
+    ),
     "scores whose dimensions are letters": (
         "self.smooth = 1.0",
         "p, q",

@@ -56,7 +56,8 @@ class Seen:
     """The facts that a source shows of a parameter: its dimensions, at least so many, and the columns that it reads.
 
     0: nothing.  sizes: the names that the code gives its shape.  joins_space: are the places of a map made tokens, of
-    which the channels are the features?
+    which the channels are the features?  asks_rank: does it ask for more than two dimensions, which it need not have?
+    takes_channel: does it read the first channel alone?
     """
 
     rank: int = 0
@@ -64,6 +65,8 @@ class Seen:
     columns: int = 0
     sizes: set[str] = field(default_factory=set)
     joins_space: bool = False
+    asks_rank: bool = False
+    takes_channel: bool = False
 
     def fits(self, spec: TensorSpec) -> bool:
         """Could the source read a tensor like this?"""
@@ -200,8 +203,12 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             if owner == name and "..." not in left:
                 seen.rank = seen.rank or len(left)
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(count))])):
-            if ast.unparse(left) in (f"{name}.dim()", f"{name}.ndim", f"len({name}.shape)", f"len({name}.size())"):
+            if _is_rank(left, name):
                 seen.rank = seen.rank or count
+        case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=2)]) if _is_rank(left, name):
+            seen.asks_rank = True
+        case ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]) if _is_rank(right, name):
+            seen.asks_rank |= not isinstance(left, ast.Constant) or left.value == 2
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="flatten"), args=[ast.Constant(value=int(at))]):
             if owner == name and at >= 0:
                 seen.least, seen.joins_space = max(seen.least, at + 2), seen.joins_space or at == 2
@@ -237,9 +244,14 @@ def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:
     if any(isinstance(each, ast.Constant) and each.value in (None, ...) for each in parts):
         return
     seen.least = max(seen.least, len(parts))
+    seen.takes_channel |= len(parts) == 2 and ast.unparse(parts[0]) == ":" and ast.unparse(parts[1]) == "0"
     match parts[-1]:
         case ast.Constant(value=int(column)) if len(parts) > 2 and len(parts) == seen.least and column >= 0:
             seen.columns = max(seen.columns, column + 1)
+
+
+def _is_rank(node: ast.expr, name: str) -> bool:
+    return ast.unparse(node) in (f"{name}.dim()", f"{name}.ndim", f"len({name}.shape)", f"len({name}.size())")
 
 
 def _is_size(node: ast.expr, name: str) -> bool:
@@ -288,7 +300,7 @@ _TRUTH = re.compile(r"y|y_true|gt|gts|ground_?truth|labels?|targets?")
 
 def _is_beside_map(model: nn.Module, name: str) -> bool:
     """Is another parameter of a loss an image of scores, as far as its source shows?"""
-    others = (_read_namesakes(model, each) for each in inspect.signature(model.forward).parameters if each != name)
+    others = (_read_loss(model, each) for each in inspect.signature(model.forward).parameters if each != name)
     return any(4 in (each.rank, each.least) for each in others)
 
 
@@ -297,10 +309,16 @@ def is_loss(model: nn.Module) -> bool:
     return next(model.parameters(), None) is None and len(inspect.signature(model.forward).parameters) > 1
 
 
-def _read_namesakes(model: nn.Module, name: str) -> Seen:
-    """Signs of a parameter of a loss in another loss of its file, if its own source shows no number of dimensions."""
+def _read_loss(model: nn.Module, name: str) -> Seen:
+    """Signs of a parameter of a loss: if its own source shows no number of dimensions, those of another loss of its
+    file. Scores that may have more than two dimensions are likelier of pixels."""
     seen = read_source(model, name)
-    space = sys.modules.get(type(model).__module__) if is_loss(model) and not seen.rank and seen.least < 3 else None
+    if not is_loss(model) or seen.rank or seen.least > 2:
+        return seen
+    if seen.asks_rank:
+        seen.least = 4
+        return seen
+    space = sys.modules.get(type(model).__module__)
     for kind in list(vars(space).values()) if space is not None else ():
         if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == type(model).__module__:
             tree = read_function(kind.forward)[1]
@@ -314,7 +332,7 @@ def _read_namesakes(model: nn.Module, name: str) -> Seen:
 
 def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Candidates for a parameter, those first that its source could read."""
-    seen = _read_namesakes(model, name)
+    seen = _read_loss(model, name)
     tokens = splits_heads(model) and not VECTOR.match(name.lower())
     more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
     partners = {read_source(model, each).rank for each in find_partners(model, name)} - {0}
@@ -327,13 +345,15 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
             more(len(spec.dims) - seen.least),
         ),
     )
-    features = [spec.dims[-1] for spec in specs if spec.dtype == "f32" and len(spec.dims) == 3]
+    tokens_of = [spec for spec in specs if spec.dtype == "f32" and len(spec.dims) == 3 and spec not in ANYTHING]
+    features = [spec.dims[-1] for spec in tokens_of]
     if seen.joins_space and seen.fits(TensorSpec("f32", ("B", 1, "H", "W"))) and features:
         ordered.insert(0, TensorSpec("f32", ("B", features[0], "H", "W")))
     elif seen.least == 3 and "mask" in name.lower():
         ordered.insert(0, TensorSpec("bool", ("B", "H", "W"), "zeros"))
     elif is_loss(model) and _TRUTH.fullmatch(name.lower()) and _is_beside_map(model, name):
-        ordered.insert(0, TensorSpec("i64", ("B", "H", "W"), "below", 2))
+        channel = (1,) * seen.takes_channel
+        ordered.insert(0, TensorSpec("i64", ("B", *channel, "H", "W"), "below", 2))
     elif seen.columns and ordered:
         kind = specs[0] if specs[0].dtype == "i64" else TensorSpec("f32", ())
         lengths = ("T", "S", "U")[: seen.least - 2]
