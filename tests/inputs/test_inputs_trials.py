@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mase_server.tracing.execution.running import Trials
+from mase_server.tracing.inputs.searching.operands import trail_of
 from mase_server.tracing.recording import rungs
 from mase_server.tracing.recording.shadow import MetaMode, Shadows
 
@@ -47,6 +48,21 @@ def test_a_forward_that_needs_values_is_tried_for_real_on_one_copy():
     assert trials.attempt(model, (x,), {}) is None
     assert trials.attempt(model, (), {"x": x}) is None
     assert all(parameter.is_meta for parameter in model.parameters())
+
+
+def test_a_try_that_fails_for_real_came_further_than_on_meta():
+    class Wrong(nn.Module):
+        def forward(self, x):
+            y = x + 1
+            y = y[y.new_ones(y.shape) > 0].view(x.shape)
+            n = int(y.sum().item()) * 0
+            return y[n] if x.shape[0] < 3 else y @ y
+
+    shadows = Shadows()
+    model = made(shadows, Wrong)
+    error = Trials(shadows).attempt(model, (torch.empty(3, 4, device="meta"),), {})
+    assert "shapes cannot be multiplied" in str(error)
+    assert trail_of(error).progress > 2
 
 
 def test_a_real_try_may_fail_too():

@@ -457,15 +457,15 @@ class Trials:
     def attempt(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> BaseException | None:
         """Run the forward; return the exception that it raises, None if it succeeds."""
         with preserve_state(model, self.shadows), self.around():
-            error = self._plain.attempt(model, args, kwargs)
-        if error is None or not needs_values(error) or not worth_a_real_run(model, error):
-            return error
+            on_meta = self._plain.attempt(model, args, kwargs)
+        if on_meta is None or not needs_values(on_meta) or not worth_a_real_run(model, on_meta):
+            return on_meta
         try:
             if id(model) not in self._real:
                 self._real[id(model)] = (model, real_copy(model, self.shadows, None))
             real = self._real[id(model)][1]
         except RAISED:  # a model that cannot be copied: what meta says stands
-            return error
+            return on_meta
         try:
             # A model that has values already is its own copy, and belongs to the caller.
             with preserve_state(real, self.shadows), torch.no_grad(), Bounded():
@@ -477,7 +477,7 @@ class Trials:
             return None
         except RAISED as raised:  # the border to the user's code
             # The same error on meta knows which call raised it, of which inputs.
-            return error if str(raised) == str(error) else raised
+            return on_meta if str(raised) == str(on_meta) else raised
         return None
 
     def _fill_with_values(self, value: Any) -> Any:

@@ -177,17 +177,21 @@ class TrackingMode(MetaMode):
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """The facts in an error's traceback: the torch call that raised it, if one did, and the run's mode."""
+    """The facts in an error's traceback: the torch call that raised it, if one did, and the run's mode.
+
+    before: the progress of the run on meta that needed values, of which this one has them.
+    """
 
     func: Callable[..., Any] | None = None
     args: Values = ()
     kwargs: Kwargs = field(default_factory=dict)
     mode: TrackingMode | None = None
+    before: int = 0
 
     @property
     def progress(self) -> int:
-        """The progress of the run, in lines."""
-        return self.mode.lines if self.mode is not None else 0
+        """The progress of the run, in lines: with values it came further than on meta, by some lines."""
+        return self.mode.lines if self.mode is not None else self.before + bool(self.before)
 
     @property
     def name(self) -> str:
@@ -206,6 +210,8 @@ def trail_of(error: BaseException) -> Trail:
             found = Trail(held["func"], held["args"], held["kwargs"] or {}, held["self"])
         elif found.mode is None and isinstance(held.get("tracking"), TrackingMode):
             found = Trail(mode=held["tracking"])
+        elif isinstance(held.get("on_meta"), BaseException):
+            found = Trail(before=trail_of(held["on_meta"]).progress)
         trace = trace.tb_next
     return found
 
