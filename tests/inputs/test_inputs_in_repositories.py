@@ -1135,3 +1135,51 @@ def test_an_argument_that_is_called_is_a_module_of_the_workspace_or_a_usual_one(
     assert "BestMatcher" in repr(arguments["matcher"])
     assert "CrossEntropyLoss" in repr(arguments["crit"])
     assert runs_in_eager(found["Criterion"]).shape == ()
+
+
+READ_FROM_FILE = """
+from pathlib import Path
+
+
+class Net(nn.Module):
+    def __init__(self, config_path):
+        super().__init__()
+        sizes = [int(word) for word in Path(config_path).read_text().split()]
+        self.layers = nn.Sequential(*(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:])))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def load_model(model_path, weights_path):
+    model = Net(model_path).to("cpu")
+    with open(weights_path, "rb") as file:
+        print(len(file.read()))
+    return model
+"""
+CALLS_LOADER = """
+import argparse
+
+from net import load_model
+
+
+def run():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="sizes/small.cfg")
+    args = parser.parse_args()
+    print(load_model(args.model, "small.weights"))
+"""
+README = """
+```python
+from net import load_model
+model = load_model("<PATH_TO_YOUR_SIZES>/small.cfg", "<PATH_TO_YOUR_WEIGHTS>/small.weights")
+```
+"""
+
+
+def test_a_builder_of_the_file_is_called_as_other_files_call_it(workspace):
+    files = {"run.py": CALLS_LOADER, "README.md": README, "sizes/small.cfg": "12 5 3"}
+    found, errors = shown(workspace, READ_FROM_FILE, **files)
+    assert not errors
+    assert [layer.in_features for layer in found["Net"].model.layers] == [12, 5]
+    assert found["Net"].spec.entries["x"].dims[-1] == 12

@@ -44,6 +44,8 @@ MAX_CHANGES = 32
 MAX_CHANGED = 1
 #: The most calls of a function elsewhere in the workspace that are asked for an argument.
 MAX_CALLERS = 4
+#: A text that the reader of an example is to replace, such as `<PATH_TO_YOUR_DATA>/x.cfg`.
+_OPEN = re.compile(r"<\w[\w ]*>")
 #: Names of arguments that are configurations.
 CONFIG_NAME = re.compile(r"conf|cfg|args|params|^hp|^opt|settings", re.IGNORECASE)
 
@@ -57,7 +59,8 @@ def evaluate_call(
 ) -> Any:
     """The value of an expression of a file; UnknownNameError before anything runs if a name cannot be resolved.
 
-    file, around: for an expression elsewhere in the workspace, whose imports of workspace modules are then imported.
+    file: of an expression elsewhere in the workspace, whose imports of workspace modules are then imported.  around:
+    where else the functions of the file may be called.
     """
     return _Resolver(namespace, tree, file, around).evaluate(call, 0)
 
@@ -375,6 +378,8 @@ class _Resolver:
             for call in itertools.islice(self.around.workspace.calls(called, self.file) if called else (), MAX_CALLERS):
                 node = _name_arguments(call.node, function).get(name)
                 if node is None or (isinstance(node, ast.Name) and depth + 2 >= MAX_DEPTH):
+                    continue
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and _OPEN.search(node.value):
                     continue
                 other = _Resolver(self.namespace, call.tree, call.file, self.around)
                 with contextlib.suppress(*RAISED):  # the border to the user's expressions

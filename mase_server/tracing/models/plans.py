@@ -74,7 +74,7 @@ def iterate_plans(kind: type[nn.Module], around: Surroundings, asked: str | None
         yield Plan("comment", lambda: eval(asked, {**NAMES, **namespace}))
         return
     for call in filter(_says_something, calls_of(tree, kind.__name__)):
-        yield Plan("usage", partial(evaluate_call, call, namespace, tree), guessed=True)
+        yield Plan("usage", partial(evaluate_call, call, namespace, tree, around=around), guessed=True)
     if not list_required_parameters(kind):
         yield Plan("default", kind, function=kind, arguments={})
     for function in itertools.islice(_find_class_builders(kind, around), MAX_BUILDERS):
