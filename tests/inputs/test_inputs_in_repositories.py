@@ -1183,3 +1183,30 @@ def test_a_builder_of_the_file_is_called_as_other_files_call_it(workspace):
     assert not errors
     assert [layer.in_features for layer in found["Net"].model.layers] == [12, 5]
     assert found["Net"].spec.entries["x"].dims[-1] == 12
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "self.words.weight = nn.Parameter(vectors, requires_grad=False)",
+        "self.words.weight.data.copy_(torch.from_numpy(vectors))",
+    ],
+)
+def test_vectors_of_all_words_are_as_many_as_an_embedding_has(workspace, given):
+    text = f"""
+class Net(nn.Module):
+    def __init__(self, vocab_size, width, vectors):
+        super().__init__()
+        self.words = nn.Embedding(vocab_size, width)
+        {given}
+        self.rnn = nn.GRU(width, 8, batch_first=True)
+
+    def forward(self, sentence):
+        return self.rnn(self.words(sentence))[0]
+"""
+    found, errors = shown(workspace, text)
+    assert not errors
+    net, vectors = found["Net"], found["Net"].arguments["vectors"]
+    assert net.model.words.weight.shape == tuple(vectors.shape) == (1000, 64)
+    assert net.spec.entries["sentence"].dtype == "i64"
+    assert runs_in_eager(net).shape[-1] == 8

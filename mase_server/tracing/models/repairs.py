@@ -8,6 +8,7 @@ The change that gets further is followed first; an error that a change did not a
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
 import math
@@ -152,6 +153,34 @@ def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
         width = next((value for other, value in wide.items() if other != name), 64)
         if _is_number(clue.arguments[name]):
             yield {name: Made(partial(torch.zeros, MAX_WORDS, width), f"torch.zeros({MAX_WORDS}, {width})")}
+
+
+def _propose_table(clue: Clue, match: re.Match[str]) -> Changes:
+    """Vectors of all words for an argument that becomes the weight of an embedding, as large as that is made."""
+    tree = read_definition(clue.function) if clue.function is not None else ast.Module([], [])
+    made: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="Embedding"), args=[_, _, *_])):
+                made[f"{ast.unparse(target)}.weight"] = node.value.args[:2]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=[ast.Attribute() as weight], value=given):
+                pass
+            case ast.Call(func=ast.Attribute(value=weight, attr="copy_"), args=[given, *_]):
+                pass
+            case _:
+                continue
+        named = [clue.arguments.get(each.id, 0) if isinstance(each, ast.Name) else getattr(each, "value", 0)
+                 for each in made.get(ast.unparse(weight).removesuffix(".data"), ())]  # fmt: skip
+        names = {each.id for each in ast.walk(given) if isinstance(each, ast.Name)}
+        is_table = bool(named) and all(map(_is_whole, named))
+        for name in (each for each in clue.arguments if is_table and each in names):
+            if "ndarray" in clue.text:  # so that numpy is there
+                make = partial(importlib.import_module("numpy").zeros, tuple(named), "float32")
+                yield {name: Made(make, f"numpy.zeros({tuple(named)}, 'float32')")}
+            elif not isinstance(clue.arguments[name], Made | torch.Tensor):
+                yield {name: Made(partial(torch.zeros, *named), f"torch.zeros{tuple(named)}")}
 
 
 def _propose_tensors(clue: Clue, match: re.Match[str]) -> Changes:
@@ -541,6 +570,7 @@ ROWS: tuple[Row, ...] = (
         r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be|be a mapping",
         _propose_mappings,
     ),
+    (r"expected np.ndarray|^(?:Attribute|Type)Error: .*'?int\b", _propose_table),
     (r"^AttributeError: '(?:int|float|bool|list|tuple|NoneType)' object has no attribute '(\w+)'", _propose_tensors),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
