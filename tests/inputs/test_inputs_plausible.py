@@ -6,6 +6,7 @@ Ground truth: what is found runs in plain eager PyTorch, with values of several 
 import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
+from tests.inputs.test_inputs_in_repositories import shown
 from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
 
 #: What is handed over -> layers, parameters of forward, its body, the inputs.
@@ -286,6 +287,13 @@ PLAUSIBLE = {
         "return (-(1 - chance.exp()) ** self.gamma * chance).mean()",
         "logit: f32[B=2, 3, H=32, W=32]; target: i64[B, H, W] < 2",
     ),
+    "heatmaps of which a loss makes rows": (
+        "self.rate = 0.5",
+        "output, target",
+        "b, n = output.size(0), output.size(1)\nguess = output.reshape((b, n, -1))\ntrue = target.reshape((b, n, -1))\n"
+        "return self.rate * F.mse_loss(guess, true)",
+        "output: f32[B=2, 3, H=32, W=32]; target: f32[B, 3, H, W]",
+    ),
     "labels of pixels of which a loss takes the one channel": (
         "self.rate = 0.1",
         "inp, target",
@@ -341,3 +349,27 @@ def test_a_block_of_heads_gets_tokens(workspace):  # noqa: F811
 def test_features_of_each_time_have_the_length_of_the_series(workspace):  # noqa: F811
     found = found_in(workspace, *PLAUSIBLE["features of each time beside others"][:3])
     assert [len(spec.dims) for spec in found.spec.entries.values()] == [3, 3]
+
+
+def test_what_a_loss_hands_to_the_class_that_it_extends_is_read_there(workspace):  # noqa: F811
+    text = """
+class Spread(nn.CrossEntropyLoss):
+    def forward(self, inp, target):
+        count, at = inp.size()[1], 1
+        while at + 1 < len(inp.shape):
+            inp = inp.transpose(at, at + 1)
+            at += 1
+        return super().forward(inp.contiguous().view(-1, count), target.view(-1))
+
+
+class Hardest(Spread):
+    def __init__(self):
+        super().__init__(reduction="none")
+
+    def forward(self, inp, target):
+        losses = super(Hardest, self).forward(inp, target[:, 0].long())
+        return losses.topk(losses.numel() // 10)[0].mean()
+"""
+    found, errors = shown(workspace, text)
+    assert not errors
+    assert format_inputs(found["Hardest"].spec) == "inp: f32[B=2, 3, H=32, W=32]; target: i64[B, 1, H, W] < 2"

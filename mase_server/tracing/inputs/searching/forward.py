@@ -163,6 +163,10 @@ class Source:
                 return self.owner
             case ast.Name(id=name):
                 return self.environment.get(name)
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
+                kinds = type(self.owner).__mro__
+                own = [read_function(vars(kind).get(self.node.name))[1] is self.node for kind in kinds]
+                return getattr(super(kinds[own.index(True) if True in own else 0], self.owner), name, None)
             case ast.Attribute(value=value, attr=name):
                 held = self.resolve(value)
                 return None if held is None else _read_attribute(held, name)

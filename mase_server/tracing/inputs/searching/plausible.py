@@ -189,6 +189,11 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             last = [f"{name}.size({at})|{name}.shape[{at}]".split("|") for at in range(-len(kept), 0)]
             if owner == name and kept and all(ast.unparse(each) in own for each, own in zip(kept, last, strict=True)):
                 seen.least = max(seen.least, len(kept) + 2)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=owner), attr="view" | "reshape"),
+            args=[ast.Tuple(elts=[_, _, *_, ast.UnaryOp()])] | [_, _, *_, ast.UnaryOp()],
+        ) if owner == name:
+            seen.asks_rank = True  # the dimensions of space become one
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="size"), args=[at]) if owner == name:
             seen.least = max(seen.least, _least(at))
         case ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner), attr="shape"), slice=at) if owner == name:
@@ -351,7 +356,7 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
         ordered.insert(0, TensorSpec("f32", ("B", features[0], "H", "W")))
     elif seen.least == 3 and "mask" in name.lower():
         ordered.insert(0, TensorSpec("bool", ("B", "H", "W"), "zeros"))
-    elif is_loss(model) and _TRUTH.fullmatch(name.lower()) and _is_beside_map(model, name):
+    elif is_loss(model) and _TRUTH.fullmatch(name.lower()) and seen.least < 4 and _is_beside_map(model, name):
         channel = (1,) * seen.takes_channel
         ordered.insert(0, TensorSpec("i64", ("B", *channel, "H", "W"), "below", 2))
     elif seen.columns and ordered:
