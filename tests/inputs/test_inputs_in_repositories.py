@@ -1210,3 +1210,22 @@ class Net(nn.Module):
     assert net.model.words.weight.shape == tuple(vectors.shape) == (1000, 64)
     assert net.spec.entries["sentence"].dtype == "i64"
     assert runs_in_eager(net).shape[-1] == 8
+
+
+def test_a_file_that_was_found_in_the_workspace_is_not_told_to_be_absent(workspace):
+    text = """
+class Net(nn.Module):
+    def __init__(self, cfg="cfg/net.cfg"):
+        super().__init__()
+        with open(cfg) as file:
+            width = int(file.read())
+        self.layer = nn.Linear(width, nn.widths_of_another_version[width])
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+    put(workspace, {"cfg/net.cfg": "6", "kit/__init__.py": "", "kit/models/net.py": HEAD + text})
+    _, problems = looked_at(workspace, "kit/models/net.py")
+    told = " ".join(problem.message for problem in problems)
+    assert "widths_of_another_version" in told
+    assert "not here" not in told

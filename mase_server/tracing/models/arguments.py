@@ -178,16 +178,17 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     around.shadows.steps += TRY_STEPS
     constructions = Constructions()
     room = limit_memory() if plan.guessed else nullcontext()
+    failed: BaseException | None = None
     try:
         with around.on_trial() as trial, constructions.recording(), MetaMode(around.shadows), room:
             model = _make_model(plan, kind)
             if plan.guessed and isinstance(model, nn.Module):
                 require_tree(model)
     except RAISED as error:  # the border to the user's constructors
-        skipped = skip_failed_download(error) or adapt_to_version(error)
-        if skipped or _start_where_file_is(error, around.workspace.folder):
-            return _try_plan(kind, plan, around)
-        return find_placeholder_error(error)
+        failed, adapted = error, skip_failed_download(error) or adapt_to_version(error)
+        adapted = adapted or _start_where_file_is(error, around.workspace.folder)
+    if failed is not None:  # and is over, so that it is no reason of the next one
+        return _try_plan(kind, plan, around) if adapted else find_placeholder_error(failed)
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
