@@ -420,6 +420,12 @@ class Base(nn.Module):
             raise ValueError(f"{type(self).__name__} has no plan")
 
 
+class Planned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = len(self.all_plans)
+
+
 class Reader:
     words = 7
 
@@ -436,6 +442,7 @@ TAKEN = {
     ),
     "an argument of a base": ("Own(5)", "self.kept(h)", ("warning", "missing-package")),
     "a class that its base refuses": ("Refused()", "h", ("warning", "missing-package")),
+    "a class without what its base reads": ("Unplanned()", "h", ("warning", "missing-package")),
     "an argument with a value": ("Block(5, scale=2)", "h", ("warning", "missing-package")),
     "a misspelt argument": ("Block(5, norm_layr=None)", "h", ("error", "type-error")),
     "an attribute": ("Reader().special_words", "h", ("warning", "missing-package")),
@@ -452,8 +459,9 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     monkeypatch.syspath_prepend(tmp_path / "site")
     own = "class Own(Block):\n    def __init__(self, dim):\n        super().__init__(dim, scale=None)\n\n"
     own = own if "Own" in made else "class Refused(Base):\n    pass\n\n" if "Refused" in made else ""
+    own = "class Unplanned(Planned):\n    pass\n\n" if "Unplanned" in made else own
     text = (
-        f"{HEAD}from kit_v import Base, Block, Reader\n\n{own}"
+        f"{HEAD}from kit_v import Base, Block, Planned, Reader\n\n{own}"
         "class Big(nn.Module):\n    def __init__(self):\n"
         f"        super().__init__()\n        self.layer, scale = nn.Linear(4, 5), None\n        self.kept = {made}\n\n"
         f"    def forward(self, x):\n        h = self.layer(x)\n        return {applied}\n"
@@ -463,7 +471,7 @@ def test_what_another_version_of_a_package_has_is_no_mistake(tmp_path, monkeypat
     finally:
         sys.modules.pop("kit_v", None)
     assert [each[:2] for each in told(payload)] == [expected]
-    goes_on = expected[0] == "warning" and "scale=2" not in made and "Refused" not in made
+    goes_on = expected[0] == "warning" and "scale=2" not in made and made not in ("Refused()", "Unplanned()")
     assert bound(payload) == ({"h": [2, 5]} if goes_on else {})
     if expected[0] == "warning":
         assert "kit_v 3.1 of" in payload["problems"][0]["message"]

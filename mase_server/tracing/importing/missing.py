@@ -29,6 +29,8 @@ from types import FrameType, ModuleType
 from typing import Any, TypeGuard
 from unittest.mock import patch
 
+from torch import nn
+
 from mase_server.tracing.importing.handlers import is_import_handled, is_plain_read, iterate_frames, walk_file
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.lookups import get_current_lookups, without_recording
@@ -385,6 +387,8 @@ def find_refusing_base(error: BaseException, owns: Callable[[str], bool]) -> str
     Its code and the class do not fit each other: the class may have been written for another version.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and frames[-1].f_code is nn.Module.__getattr__.__code__:
+        frames.pop()  # it only says that an attribute is not there
     inner = list(itertools.takewhile(lambda frame: not owns(frame.f_code.co_filename), reversed(frames)))
     top = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0] if inner else ""
     kinds = [type(frame.f_locals.get("self")) for frame in inner]
