@@ -42,7 +42,7 @@ class Verdict:
     Of a labelled file also: main: the labelled classes, and main_shown: whether every binding of a main class's forward
     that was executed has a shape; main_why: why not.  main_first: processor seconds until it had shapes.  implausible:
     what an expert would reject of the inputs that were assumed for it.  again: whether the same models came out each
-    time with the same inputs, None if it ran once.
+    time with the same inputs and shapes, None if it ran once.
     """
 
     file: File
@@ -120,9 +120,10 @@ def _enter(file: File) -> None:
 
 
 def _came_out(product: dict[str, Any]) -> Any:
-    """The models, with their arguments and inputs, that are to be the same each time."""
+    """The models, with their arguments and inputs, and the shapes, that are to be the same each time."""
     keys = ("name", "arguments", "inputs")
-    return [[model[key] for key in keys] for model in product.get("models", ())] or product.get("died")
+    models = [[model[key] for key in keys] for model in product.get("models", ())]
+    return (models, product["rows"]) if models else product.get("died")
 
 
 def verdict(file: File, product: dict[str, Any], eager: dict[str, Any], label: Label = UNLABELLED) -> Verdict:

@@ -11,7 +11,7 @@ of the path, as in the environment of somebody who works on them.
 --labels: the class that each file is about, and the inputs that it may have, written by hand (see labels.py). A row
 then says whether that class is shown whole, and what an expert would reject of the inputs that were assumed for it.
 Without a FOLDER or a LIST, the labelled files are judged. --again: trace each file twice more, once beside a busy loop
-on each processor, and say whether the same models came out with the same inputs. --json: write the rows there, as they
+on each processor, and say whether the same models, inputs and shapes came out. --json: write the rows there, as they
 come.
 """
 
