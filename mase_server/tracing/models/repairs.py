@@ -161,8 +161,8 @@ def _propose_table(clue: Clue, match: re.Match[str]) -> Changes:
     made: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         match node:
-            case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="Embedding"), args=[_, _, *_])):
-                made[f"{ast.unparse(target)}.weight"] = node.value.args[:2]
+            case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="Embedding"), args=[*sizes])):
+                made[f"{ast.unparse(target)}.weight"] = sizes[:2]
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Attribute() as weight], value=given):
@@ -174,7 +174,7 @@ def _propose_table(clue: Clue, match: re.Match[str]) -> Changes:
         named = [clue.arguments.get(each.id, 0) if isinstance(each, ast.Name) else getattr(each, "value", 0)
                  for each in made.get(ast.unparse(weight).removesuffix(".data"), ())]  # fmt: skip
         names = {each.id for each in ast.walk(given) if isinstance(each, ast.Name)}
-        is_table = bool(named) and all(map(_is_whole, named))
+        is_table = len(named) == 2 and all(map(_is_whole, named))
         for name in (each for each in clue.arguments if is_table and each in names):
             if "ndarray" in clue.text:  # so that numpy is there
                 make = partial(importlib.import_module("numpy").zeros, tuple(named), "float32")
