@@ -441,11 +441,25 @@ def lower(process: int = 0, by: int = LOW) -> None:
             Path(PROC, str(leader), "autogroup").write_text(str(by))
 
 
-def seconds_waited(process: int = 0) -> float:
-    """Seconds in which the main thread of `process`, or of this one, was ready but had no processor.
+#: Seconds in which this process had nothing to do, see `note_rest`.
+_rested = 0.0
 
-    Returns 0.0 if the system does not report it: it is in Linux's /proc/PID/schedstat.
+
+def note_rest(seconds: float) -> None:
+    """Let seconds in which this process waited for its next task count as `seconds_waited`."""
+    global _rested
+    _rested += seconds
+
+
+def seconds_waited(process: int = 0) -> float:
+    """Seconds in which the main thread of `process`, or of this one, was ready but had no processor, or had no task.
+
+    Those without a processor are 0.0 if the system does not report them: they are in Linux's /proc/PID/schedstat.
     """
+    return _read_seconds_waited(process) + (0.0 if process else _rested)
+
+
+def _read_seconds_waited(process: int) -> float:
     try:
         # Not `open`, which a trace replaces: this is asked in each one.
         with FileIO(f"{PROC}/{process or 'self'}/schedstat") as file:

@@ -219,7 +219,8 @@ class Daemon:
         tracked = self._tracked.get(path)
         if tracked is not None and tracked.open:
             tracked.typed_crashes = 0
-            if not self._request_generation(tracked):
+            # The trace in a fresh child is the authority.
+            if not self._request_generation(tracked, force=tracked.ran_ahead):
                 tracked.source = replace(tracked.source, unsaved=False)
         self._trace_dependents(path)
         for each in self._tracked.values():
@@ -272,6 +273,7 @@ class Daemon:
         if self._closing or self._tracked.get(path) is not tracked or not tracked.open:
             return False
         self._unsaved.put(path, source, EDITOR)
+        tracked.typed = True
         self._request_generation(tracked)
         self._trace_dependents(path, typed=True)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fnmatch
 import gc
 import logging
@@ -16,7 +17,7 @@ from pathlib import Path
 from mase_server.daemon.death import make_refused_problem
 from mase_server.daemon.discovery import Discoverer
 from mase_server.daemon.environment import Candidate, environment_problem, list_interpreters, version_of
-from mase_server.daemon.launcher import with_child
+from mase_server.daemon.launcher import Ahead, with_child
 from mase_server.daemon.passes import Passes
 from mase_server.daemon.pool import NoInterpreter, Pool
 from mase_server.daemon.slots import Slots
@@ -129,13 +130,15 @@ class Generation:
     def _find_interpreters(self) -> list[Candidate]:
         return list_interpreters(self._tracked.folder, self._tracked.path, self._settings.interpreter, os.environ)
 
-    async def _launch_and_trace(self, crowded: bool) -> None:
+    async def _launch_and_trace(self, crowded: bool, *, whole: bool = False) -> None:
+        """Trace in a child of its own. whole: in none that has run ahead with another text."""
         tracked, services = self._tracked, self._services
         self._report_state("starting")
         found = self._find_interpreters()
+        text = self._source.data if self._source.unsaved and not whole else None
         try:
-            handshake, child = await services.pool.child(tracked.folder, tracked.path, found)
-            request = await with_child(child, lambda: self._make_request(crowded))
+            handshake, child = await services.pool.child(tracked.folder, tracked.path, found, text)
+            request = await with_child(child, lambda: self._make_request(crowded, child.ahead))
         except NoInterpreter as error:
             problem = environment_problem(tracked.path, error.code, error.tried)
             return self._fail("no_environment", (problem,), problem.message)
@@ -153,13 +156,16 @@ class Generation:
             outcome = await worker.trace()
             if self._swap is not None:
                 await self._swap
-            kept = self._finish(outcome, worker)
+            if outcome.state != "refused":
+                kept = self._finish(outcome, worker)
         finally:
             self._worker = None  # the worker refers to this object: each save would leave a reference cycle
             if not kept:
                 services.in_background(worker)
+        if outcome.state == "refused":
+            await self._launch_and_trace(crowded, whole=True)
 
-    def _make_request(self, crowded: bool) -> TraceRequest:
+    def _make_request(self, crowded: bool, ahead: Ahead | None = None) -> TraceRequest:
         tracked = self._tracked
         self._texts = self._services.unsaved.texts_for(tracked.path, tracked.folder)
         if self._source.unsaved:
@@ -172,7 +178,7 @@ class Generation:
             options=self._make_options(),
             fit=tracked.fit,
             instrument=tracked.instrument,
-            scratch=make_scratch(),
+            scratch=make_scratch() if ahead is None else ahead.request.scratch,
             bytecode_cache=self._services.bytecode_cache,
             seconds=self._settings.time_limit,
             name=tracked.request,
@@ -285,9 +291,21 @@ class Generation:
             )
         self._report_state(*self._end_state(outcome))
         if tracked.worker is worker:
+            tracked.ran_ahead = worker.child.ahead is not None
+            if tracked.typed and outcome.state == "ready":
+                self._run_ahead(worker.request)
             after = SILENCE if self._services.store.entry(tracked.path).unsaved else 0.0
             follow_trace(self._services, tracked, after)
         return tracked.worker is worker
+
+    def _run_ahead(self, request: TraceRequest) -> None:
+        """Have the next child run ahead with the text that was traced: the next one differs by a few keys."""
+        texts = {**request.texts, request.path: self._source.data}
+        with contextlib.suppress(OSError):
+            scratch = make_scratch()
+            self._services.pool.foresee(
+                replace(request, fit=self._tracked.fit, scratch=scratch, texts=texts, gently=False)
+            )
 
     def _end_state(self, outcome: Outcome) -> tuple[str, str]:
         """The end state and its message. If nothing can be shown, a warning that explains it is a failure too."""

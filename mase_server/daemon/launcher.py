@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import shutil
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -32,19 +33,44 @@ if TYPE_CHECKING:
 
 #: Seconds without a launch after which the next child is prepared.
 _CALM_SECONDS = 0.3
+#: Seconds in which a child rehearses, and runs ahead.
+_PREPARING_SECONDS = 10.0
 #: Seconds at most to notice the end of a warm parent that a message could not be sent to.
 _END_SECONDS = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A request with whose text a child has run ahead, and the lines, from 1, that may differ in the next text."""
+
+    request: TraceRequest
+    lines: tuple[tuple[int, int], ...]
+
+    def may_go_on(self, path: str, text: bytes) -> bool:
+        """Does another text of a file only differ in these lines?"""
+        if path != self.request.path:
+            return False
+        before, now = self.request.texts[path].split(b"\n"), text.split(b"\n")
+        pairs = enumerate(zip(before, now, strict=False), 1)
+        changed = [number for number, (one, other) in pairs if one != other]
+        return len(before) == len(now) and all(
+            any(first <= number <= last for first, last in self.lines) for number in changed
+        )
+
+
 @dataclass(slots=True)
 class ChildProcess:
-    """A process that waits for its trace request. `exited` receives its wait status, as `os.waitpid` returns it."""
+    """A process that waits for its trace request. `exited` receives its wait status, as `os.waitpid` returns it.
+
+    ahead: with which text it has run ahead, if it has.
+    """
 
     pid: int
     channel: Channel
     log: OutputLog
     exited: asyncio.Future[int]
     stopping: bool = field(default=False)
+    ahead: Ahead | None = None
 
     @property
     def alive(self) -> bool:
@@ -83,6 +109,13 @@ async def with_child(child: ChildProcess, request: Callable[[], TraceRequest]) -
         raise
 
 
+async def end_unused(child: ChildProcess) -> None:
+    """End a child that was prepared in vain, and remove the folder that was to be its scratch."""
+    await child.stop()
+    if child.ahead is not None:
+        await asyncio.to_thread(shutil.rmtree, child.ahead.request.scratch, True)
+
+
 class _Start:
     """A requested fork."""
 
@@ -104,8 +137,15 @@ class Launcher(Protocol):
     reported: bool
     settled: asyncio.Event
 
-    async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
-        """Give a fresh child; LaunchFailed when the launcher's process is gone."""
+    async def launch(self, needs: Sequence[str] = (), path: str = "", text: bytes | None = None) -> ChildProcess:
+        """Give a fresh child; LaunchFailed when the launcher's process is gone.
+
+        text: of the file `path`, where a child may do that has run ahead with another one.
+        """
+        ...
+
+    def foresee(self, request: TraceRequest) -> None:
+        """Another text will be traced after that of a request, which differs a little."""
         ...
 
     @property
@@ -131,7 +171,7 @@ class ForkLauncher:
     """Forks from a warm parent: 10 ms instead of seconds. `preloaded` maps module to [file, mtime_ns, size].
 
     While nothing is launched it prepares the next child, which rehearses a trace: its own trace then takes half of the
-    time. A child that is launched before that is a plain fork.
+    time. A child that is launched before that is a plain fork. Another child runs ahead with a text that is typed.
     """
 
     preloads = True
@@ -149,10 +189,12 @@ class ForkLauncher:
         self._starting: dict[int, _Start] = {}
         self._children: dict[int, ChildProcess] = {}
         self._prepared: ChildProcess | None = None
+        self._ahead: ChildProcess | None = None
+        self._foreseen: TraceRequest | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._launched = 0.0
         self._retired = False
-        self._ending: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
         self._reader = asyncio.create_task(self._read_messages())
         self._wake = asyncio.Event()
         self._watcher = asyncio.create_task(self._watch_parent())
@@ -172,39 +214,91 @@ class ForkLauncher:
 
     @property
     def idle(self) -> bool:
-        """Have all its children ended, but for one that is prepared?"""
-        return not self._starting and all(child is self._prepared for child in self._children.values())
+        """Have all its children ended, but for those that are prepared?"""
+        prepared = self._prepared, self._ahead
+        return not self._starting and all(child in prepared for child in self._children.values())
 
-    async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
-        """The prepared child, or a fork, after importing those of its `needs` that are still on the preload list."""
+    async def launch(self, needs: Sequence[str] = (), path: str = "", text: bytes | None = None) -> ChildProcess:
+        """A prepared child, or a fork, after importing those of its `needs` that are still on the preload list."""
         self._launched = asyncio.get_running_loop().time()
-        if not self._retired and (self._preparing is None or self._preparing.done()):
-            self._preparing = asyncio.create_task(self._prepare_child())
+        self._prepare_soon()
+        child, ahead = self._ahead, self._ahead.ahead if self._ahead is not None else None
+        if child is not None and child.alive and ahead is not None and text is not None and ahead.may_go_on(path, text):
+            self._ahead = None
+            return child
         child, self._prepared = self._prepared, None
         return child if child is not None and child.alive else await self._fork(needs)
 
-    def retire(self) -> None:
-        """Prepare no further child, and end the one that waits."""
-        self._retired = True
-        child, self._prepared = self._prepared, None
-        if child is not None:
-            self._ending = asyncio.create_task(child.stop())
+    def foresee(self, request: TraceRequest) -> None:
+        """Have a child run ahead with the text of a request, in place of an earlier one."""
+        self._drop_ahead()
+        self._foreseen = request
+        self._prepare_soon()
 
-    async def _prepare_child(self) -> None:
-        """After a while without a launch, have a child rehearse."""
+    def retire(self) -> None:
+        """Prepare no further child, and end those that wait."""
+        self._retired = True
+        self._drop_ahead()
+        self._end_soon(self._prepared)
+        self._prepared = None
+
+    def _drop_ahead(self) -> None:
+        if self._foreseen is not None:
+            shutil.rmtree(self._foreseen.scratch, ignore_errors=True)  # it is empty
+        self._end_soon(self._ahead)
+        self._ahead = self._foreseen = None
+
+    def _end_soon(self, child: ChildProcess | None) -> None:
+        if child is not None:
+            self._ending.add(task := asyncio.create_task(end_unused(child)))
+            task.add_done_callback(self._ending.discard)
+
+    def _prepare_soon(self) -> None:
+        if not self._retired and (self._preparing is None or self._preparing.done()):
+            self._preparing = asyncio.create_task(self._prepare_children())
+
+    async def _prepare_children(self) -> None:
+        """After a while without a launch, have a child run ahead if a text is foreseen, and have one rehearse."""
         await self.settled.wait()
-        while (left := self._launched + _CALM_SECONDS - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(left)
-        if self._retired:
-            return
         with contextlib.suppress(LaunchFailed):
-            child = await self._fork(rehearse=True)
-            try:
-                rehearsed = await child.channel.read()
-                self._prepared = child if rehearsed is not None and not self._retired else None
-            finally:
-                if self._prepared is not child:
-                    await child.stop()
+            while not self._retired:
+                if (left := self._launched + _CALM_SECONDS - asyncio.get_running_loop().time()) > 0:
+                    await asyncio.sleep(left)
+                elif (request := self._foreseen) is not None:
+                    child = await self._rehearse(request)
+                    # Another text may have been foreseen meanwhile.
+                    if child is not None and (self._retired or self._foreseen is not request):
+                        self._end_soon(child)
+                    elif self._foreseen is request:
+                        self._ahead, self._foreseen = child, None
+                elif self._prepared is None or not self._prepared.alive:
+                    self._prepared = child = await self._rehearse()
+                    if child is None or self._retired:
+                        break
+                else:
+                    break
+        if self._retired:
+            self._end_soon(self._prepared)
+            self._prepared = None
+
+    async def _rehearse(self, request: TraceRequest | None = None) -> ChildProcess | None:
+        """A child that has rehearsed a trace, and has run ahead with a request's text; None if it ends or hangs."""
+        child, ready = await self._fork(rehearse=True), False
+        try:
+            async with asyncio.timeout(_PREPARING_SECONDS):
+                ready = await child.channel.read() is not None
+                if ready and request is not None:
+                    await child.channel.send({"op": "ahead", "request": request.to_wire()})
+                    said = await child.channel.read()
+                    ready = said is not None and said.get("event") == "ahead"
+                    lines = said["lines"] if said is not None and ready else ()
+                    child.ahead = Ahead(request, tuple(map(tuple, lines)))
+        except (OSError, TimeoutError):
+            ready = False
+        finally:
+            if not ready:
+                await end_unused(child)
+        return child if ready else None
 
     async def _fork(self, needs: Sequence[str] = (), *, rehearse: bool = False) -> ChildProcess:
         if not self.alive:
@@ -306,8 +400,7 @@ class ForkLauncher:
     async def close(self) -> None:
         """End the children's groups and the warm parent: TERM, 0.7 s, KILL."""
         self.retire()
-        if self._ending is not None:
-            await self._ending
+        await asyncio.gather(*self._ending, return_exceptions=True)
         for task in filter(None, (self._preparing, self._watcher, self._reader)):
             await cancel_and_wait(task)
         pids = [child.pid for child in self._children.values()]

@@ -16,6 +16,7 @@ from mase_server.daemon.environment import Candidate
 from mase_server.daemon.launcher import ChildProcess, ForkLauncher, Launcher, cancel_and_wait
 from mase_server.daemon.process import BootedProcess, Handshake, LaunchFailed, NoEnvironment, boot_worker, end_groups
 from mase_server.private import change_file, read_own, write_whole
+from mase_server.protocol.request import TraceRequest
 from mase_server.reading import path_exists
 from mase_server.system import HAS_FORK
 from mase_server.telemetry.records import log_event
@@ -48,19 +49,30 @@ class Pool:
         #: Counters of the started processes and the children they gave.
         self.booted = self.forked = 0
 
-    async def child(self, folder: str, path: str, found: Sequence[Candidate]) -> tuple[Handshake, ChildProcess]:
-        """A fresh child for the file `path`; NoInterpreter when no candidate can trace."""
+    async def child(
+        self, folder: str, path: str, found: Sequence[Candidate], text: bytes | None = None
+    ) -> tuple[Handshake, ChildProcess]:
+        """A fresh child for the file `path`; NoInterpreter when no candidate can trace.
+
+        text: of the file, where a child may do that has run ahead with another one.
+        """
         key = (folder, *(candidate.path for candidate in found))
         seat = self._seat_of[path] = self._seats.setdefault(key, _Seat(self, folder))
         for _ in range(_TRIES):
             try:
                 launcher = await seat.launcher(found)
-                child = await launcher.launch(seat.needs(path))
+                child = await launcher.launch(seat.needs(path), path, text)
                 self.forked += 1
                 return launcher.handshake, child
             except LaunchFailed:
                 continue
         raise NoInterpreter("import-failed", [(found[0], "its warm process ended again and again")])
+
+    def foresee(self, request: TraceRequest) -> None:
+        """Another text of a request's file will be traced soon, which differs a little."""
+        seat = self._seat_of.get(request.path)
+        if seat is not None and seat.running is not None:
+            seat.running.foresee(request)
 
     def reason_of(self, path: str) -> str:
         """Why the interpreter that runs the file `path` was chosen."""
@@ -123,6 +135,11 @@ class _Seat:
                 self._retire(running)
                 self._launcher = None
             return await self._boot_first(found)
+
+    @property
+    def running(self) -> Launcher | None:
+        """The launcher, once there is one."""
+        return self._launcher
 
     @property
     def reason(self) -> str:
@@ -352,7 +369,7 @@ class SpareLauncher:
         """Have all its children ended?"""
         return not any(child.alive for child in self._children)
 
-    async def launch(self, needs: Sequence[str] = ()) -> ChildProcess:
+    async def launch(self, needs: Sequence[str] = (), path: str = "", text: bytes | None = None) -> ChildProcess:
         """Take the spare, and boot the next one in the background."""
         async with self._taking:  # otherwise two callers that wait for the same spare would both get it
             try:
@@ -364,6 +381,9 @@ class SpareLauncher:
         child = ChildProcess(booted.process.pid, booted.channel, booted.log, exited)
         self._children = [one for one in self._children if one.alive] + [child]
         return child
+
+    def foresee(self, request: TraceRequest) -> None:
+        """A spare runs nothing ahead."""
 
     def retire(self) -> None:
         """The spare ends with the launcher."""

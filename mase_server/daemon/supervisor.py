@@ -73,7 +73,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a trace: state ready, failed or crashed; problems that no payload carries; the child's seconds."""
+    """The end of a trace: state ready, failed, crashed, or refused by a child that had run ahead with another text;
+    problems that no payload carries; the child's seconds."""
 
     state: str
     seconds: float = 0.0
@@ -97,6 +98,7 @@ class _Progress:
     seconds: float = 0.0
     excused: float = 0.0
     failed: bool = False
+    refused: bool = False
 
 
 class TraceWorker:
@@ -137,6 +139,8 @@ class TraceWorker:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._traced.done() and self._traced.result():
             progress = self._progress
+            if progress.refused:
+                return Outcome("refused")
             return Outcome("failed" if progress.failed else "ready", progress.seconds, tuple(progress.problems))
         return Outcome("crashed", 0.0, (await self._explain_death(),))
 
@@ -206,7 +210,7 @@ class TraceWorker:
             # Callers that wait for an answer should learn how it died; another process reports that a moment later.
             status = await asyncio.wait_for(asyncio.shield(self.child.exited), _EXIT_SECONDS)
             self._end = how_it_ended(status)[1]
-        if self._traced.result() and not (self.child.stopping or self._breached.done()):
+        if self._traced.result() and not (self._progress.refused or self.child.stopping or self._breached.done()):
             self._events.on_end(explain_late_end("", self._end or "The process that ran this file ended"))
         self._calls.fail(self._make_gone_error())
 
@@ -232,6 +236,10 @@ class TraceWorker:
         elif event == "failed":
             self._progress.failed = True
             self._progress.problems.append(Problem(**message["problem"]))
+        elif event == "refused":
+            self._progress.refused = True
+            if not self._traced.done():
+                self._traced.set_result(True)
         elif event == "done":
             self._progress.seconds = message["seconds"]
             self._log_event("done", request=message.get("request", ""), seconds=message["seconds"])

@@ -235,7 +235,8 @@ class Tracked:
     it last, "" before.  request: the one that asked for the newest generation, see `telemetry.records`.  later: a timer
     that traces it again after a pause.  following: a timer after which work follows the text that was typed.
     module_code: of the last saved text that parsed, see `daemon.discovery`.  typed_crashes: the number of traces of
-    unsaved text that crashed since the last save.
+    unsaved text that crashed since the last save.  typed: has an editor's unsaved text been traced?  ran_ahead: did the
+    child of the newest trace run ahead with another text?
     """
 
     path: str
@@ -256,6 +257,8 @@ class Tracked:
     following: asyncio.TimerHandle | None = None
     module_code: str | None = None
     typed_crashes: int = 0
+    typed: bool = False
+    ran_ahead: bool = False
     fit: bytes | None = None
     used_at: float = 0.0
     rereads: int = 0

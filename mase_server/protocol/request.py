@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mase_server.protocol.records import StepRecord
@@ -75,6 +75,19 @@ class TraceRequest:
     name: str = ""
     gently: bool = False
     texts: dict[str, bytes] = field(default_factory=dict)
+
+    def follows(self, other: TraceRequest) -> bool:
+        """Does it ask for the same as another one, but for the text of the file that is traced?"""
+        own = {"sha256", "generation", "name", "gently", "texts"}
+        if any(getattr(self, each.name) != getattr(other, each.name) for each in fields(self) if each.name not in own):
+            return False
+        here, there = ({**each.texts, self.path: b""} for each in (self, other))
+        return here == there and self.path in self.texts
+
+    def become(self, other: TraceRequest) -> None:
+        """Take the place of another request, in all that refers to this one."""
+        for each in fields(self):
+            object.__setattr__(self, each.name, getattr(other, each.name))
 
     def to_wire(self) -> dict[str, Any]:
         """As a map of plain values."""

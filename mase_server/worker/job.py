@@ -21,8 +21,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.machinery import FileFinder
@@ -49,6 +49,7 @@ from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.execution.program import Loaded, as_program
 from mase_server.tracing.execution.running import Trials
 from mase_server.tracing.execution.substitutes import simulate_single_process
+from mase_server.tracing.importing.exchange import Exchange, NotExchangeableError
 from mase_server.tracing.importing.importer import file_of, install, prepare_cache_folder, reinstrument_libraries
 from mase_server.tracing.importing.lookups import Lookups, read_path_files
 from mase_server.tracing.importing.segments import list_methods, list_uncalled, list_unrun, merge_marks
@@ -57,6 +58,7 @@ from mase_server.tracing.importing.source import (
     broken_cells,
     decode_source,
     kernel_names,
+    noting_readers,
     parse_text,
     pin_sources,
     python_of,
@@ -77,7 +79,7 @@ from mase_server.tracing.recording.positions import report_phase, report_phases_
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
 from mase_server.tracing.recording.state import KeptParts, put_in_mode
 from mase_server.tracing.symbols.probing import Telling
-from mase_server.worker.jobs import Emit
+from mase_server.worker.jobs import Await, Emit
 from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
 from mase_server.worker.preload import Surveyed, survey_modules
 from mase_server.worker.proof import Proofs, needs_proof, unload_modules, unproved
@@ -97,11 +99,16 @@ LONGER_GLANCE = 1.0
 _REHEARSAL = Path(__file__).parent / "rehearsal" / "model.py"
 
 
-def trace(request: TraceRequest, emit: Emit) -> Live:
-    """Trace one file; emit stages and payloads, and return the live models."""
+def trace(request: TraceRequest, emit: Emit, await_request: Await | None = None) -> Live:
+    """Trace one file; emit stages and payloads, and return the live models.
+
+    await_request: run ahead with the text of the request, up to the first call of a model or the end of the file, and
+    wait there for the request that comes. It may have another text, see `importing.exchange`.
+    """
     with report_phases_to(emit), pin_sources(request.path, request.texts), module_calls_routed():
-        job = TraceJob(request, emit)
-        job.find()
+        job = TraceJob(request, emit, await_request=await_request)
+        with noting_readers() if await_request is not None else nullcontext(set[str]()) as job.readers:
+            job.find()
         if job.lacks_values():
             unload_modules(job.importer.imported)  # they report to the first job
             shadows = Shadows(LARGE_SHADOW_LIMIT, builds=job.shadows.lacked)
@@ -148,10 +155,18 @@ class TraceJob:
     """
 
     def __init__(
-        self, request: TraceRequest, emit: Emit, shadows: Shadows | None = None, lookups: Lookups | None = None
+        self,
+        request: TraceRequest,
+        emit: Emit,
+        shadows: Shadows | None = None,
+        lookups: Lookups | None = None,
+        await_request: Await | None = None,
     ) -> None:
         self.request, self.emit = request, emit
         self.started = time.perf_counter()
+        self.await_request = await_request
+        #: The files of which something was read beside the code that was executed.
+        self.readers: Set[str] = frozenset()
         self.shadows, self.reports = shadows or Shadows(), Reports()
         self.sessions: dict[int, Traced] = {}
         self.traced: list[Traced] = []
@@ -174,19 +189,46 @@ class TraceJob:
         """Import the file, find its models and record each one's base run."""
         request = self.request
         saved = read_saved(request.path)
-        self.text = text = decode_source(python_of(request.path, saved))
-        show_lines(request.path, text)
+        self._read_text(saved)
+        show_lines(request.path, self.text)
         if is_notebook(request.path):
             self.problems += broken_cells(request.path, saved)
-        self.places = Places(request.path, _parse_text(text, request.path))
-        self.writer = PayloadWriter(request, saved, self.reports, self.places)
         self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
             with self.lookups.recording():
                 seed_random_numbers()
-                self._find_in_text(text)
+                self._find_in_text(self.text)
         finally:
             self.importer.uninstall()
+
+    def _read_text(self, saved: bytes) -> None:
+        request = self.request
+        self.text = decode_source(python_of(request.path, saved))
+        self.places = Places(request.path, _parse_text(self.text, request.path))
+        self.writer = PayloadWriter(request, saved, self.reports, self.places)
+
+    def _wait_for_text(self) -> None:
+        """Where the trace runs ahead, wait for the request that comes, once."""
+        if self.await_request is None:
+            return
+        await_request, self.await_request = self.await_request, None
+        exchange = Exchange(self.importer, self.request.path, self.text, whole=self.request.path in self.readers)
+        signatures = self.lookups.take_signatures()
+
+        def go_on(request: TraceRequest) -> bool:
+            if not request.follows(self.request) or signatures != self.lookups.take_signatures():
+                return False
+            source = request.texts[request.path]
+            try:
+                exchange.apply(source)
+            except NotExchangeableError:
+                return False
+            self.request.become(request)
+            self._read_text(source)
+            self.started = time.perf_counter()
+            return True
+
+        await_request(exchange.lines, go_on)
 
     def lacks_values(self) -> bool:
         """Did code ask for a value that another try might keep, and is there time for one?
@@ -275,6 +317,7 @@ class TraceJob:
             self.reports.muted,
             self._searching,
             self.reports.forget,
+            self._wait_for_text,
         )
         for item in find_models(self.request, text, hooks):
             if isinstance(item, Problem):
@@ -338,6 +381,7 @@ class TraceJob:
 
     def _on_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """The user's program calls a model: record it immediately and return the output."""
+        self._wait_for_text()
         self._watch_libraries()
         session = Session(
             model, bind_inputs(model, args, kwargs), self.shadows, reports=self.reports, construct=rebuild_of(model),

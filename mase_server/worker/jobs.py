@@ -12,7 +12,11 @@ from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.wire import Message
 
 Emit = Callable[[Message], None]
-Job = Callable[[TraceRequest, Emit], object]
+#: Given the lines, from 1, that may differ in the text to come, and a function that goes on with the request for it if
+#: it can, waits for that request. Does not return if the trace cannot go on with it.
+Await = Callable[[list[tuple[int, int]], Callable[[TraceRequest], bool]], None]
+#: Runs ahead where it is given an `Await`.
+Job = Callable[..., object]
 
 
 def load_job(name: str) -> Job:

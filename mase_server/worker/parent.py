@@ -376,14 +376,14 @@ def _run_child(connection: wire.Connection, job: str, *, rehearse: bool) -> int:
         message = connection.read()
     if message is None:
         return 0
-    request = TraceRequest.from_wire(message["request"])
+    request, ahead = TraceRequest.from_wire(message["request"]), message["op"] == "ahead"
     if request.gently:
         system.lower()
     elif request.texts:
         system.lower(by=system.TYPED)
     if request.scratch:
         guard_faults(Path(request.scratch))
-    live = run_job(connection, request, job)
+    live = run_job(connection, request, job, ahead=ahead)
     serve_calls(connection, live)
     return 0
 
@@ -436,23 +436,43 @@ def _tell_exit(fault: TextIO) -> Callable[[int], NoReturn]:
     return _exit
 
 
-def run_job(connection: wire.Connection, request: TraceRequest, job: str) -> object:
-    """Run the job and send what it emits, snapshots in frames; return the live models, or None after a failure."""
+def run_job(connection: wire.Connection, request: TraceRequest, job: str, *, ahead: bool = False) -> object:
+    """Run the job and send what it emits, snapshots in frames; return the live models, or None after a failure.
+
+    ahead: of the text of the request, do only what another text shares that comes later. Then `ahead` is sent with the
+    lines that may differ, and `refused` for a request that differs elsewhere. The job says nothing before it goes on.
+    """
     started, owner = _clock(), _own_id()
 
     def emit(message: wire.Message) -> None:
         if _own_id() != owner:
             _real_exit(0)  # a fork made by the user's code, which continues as if it were this process
+        if ahead:
+            return
         if "payload" not in message:
             connection.send(message)
             return
         for frame in snapshot.split_payload(message["payload"]):
             connection.send({"event": "snapshot", "frame": frame})
 
+    def await_request(lines: list[tuple[int, int]], go_on: Callable[[TraceRequest], bool]) -> None:
+        nonlocal ahead, started
+        connection.send({"event": "ahead", "lines": lines})
+        message, rested = connection.read(), _clock() - started
+        if message is None:
+            _real_exit(0)
+        started, ahead = _clock(), False
+        system.note_rest(rested)
+        if not go_on(TraceRequest.from_wire(message["request"])):
+            connection.send({"event": "refused"})
+            _real_exit(0)
+
     live = None
     try:
         with system.small_files(), system.few_processes():
-            live = load_job(job)(request, emit)
+            live = load_job(job)(request, emit, *([await_request] if ahead else []))
+        if ahead:
+            _real_exit(0)  # nothing that another text could share was left to do
     except BaseException as error:  # noqa: BLE001  (user code ran in there; its SystemExit is a failed trace too)
         emit({"event": "failed", "problem": describe_job_failure(error, request.path).to_wire()})
     emit({"event": "done", "seconds": _clock() - started, "request": request.name})

@@ -6,7 +6,6 @@ Such code gets the real error; elsewhere a replacement takes its place.
 from __future__ import annotations
 
 import ast
-import functools
 import importlib
 import linecache
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeGuard
 
+from mase_server.tracing.importing.source import remember
 from mase_server.tracing.recording.positions import Position, is_hidden, resolve_mark
 
 #: Packages that call user code by themselves: an import below their frames is not the user's.
@@ -95,20 +95,20 @@ def is_plain_read(frame: FrameType, name: str) -> bool:
     return written.endswith(f".{name}") and not any(names & {"AttributeError", *_CATCHING_ALL} for names in guarded)
 
 
-@functools.cache
+@remember(1024)
 def _is_prepared(at: Position, imports: bool) -> bool:
     """Does the code around a place catch the error of a missing package?"""
     enough = _PREPARED_FOR_ALL if imports else _PREPARED
     return any(first <= at.line <= last and names & enough for first, last, names in _find_import_guards(at.file))
 
 
-@functools.cache
+@remember(1024)
 def _find_import_guards(file: str) -> tuple[tuple[int, int, frozenset[str]], ...]:
     """The lines inside `try` and `suppress` in a file, with the names of what they catch ("" for everything)."""
     return tuple(guard for node in walk_file(file) for guard in _read_import_guard(node))
 
 
-@functools.lru_cache(maxsize=8)
+@remember(8)
 def walk_file(file: str) -> list[ast.AST]:
     """The nodes of a file as Python runs it; none if it cannot be parsed."""
     try:

@@ -13,6 +13,7 @@ import functools
 import gc
 import hashlib
 import importlib.util
+import inspect
 import marshal
 import os
 import sys
@@ -39,10 +40,11 @@ from mase_server.tracing.importing.rewrite import (
     Start,
     cut_statements_before,
     instrument,
+    instrument_functions,
     provide_default,
     start_of,
 )
-from mase_server.tracing.importing.segments import MARKS, Segment, merge_marks, unmarshal
+from mase_server.tracing.importing.segments import MARKS, Segment, exchange_segments, merge_marks, unmarshal
 from mase_server.tracing.importing.source import Namespace, decode_source, is_pinned, is_typed, read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
@@ -74,6 +76,10 @@ class WorkspaceImporter:
         self.imported: list[str] = []
         self.segments: dict[str, tuple[Segment, ...]] = {}
         self.ran: dict[str, bytearray] = {}
+        #: The rewritten code of each file, as it was last prepared.
+        self._prepared: dict[str, Instrumented] = {}
+        #: Where each segment of a file with exchanged functions is among those that it would have otherwise.
+        self._order: dict[str, list[int]] = {}
         #: Seconds of processor time that it has used so far.
         self._rewriting = 0.0
         self._cache = cache
@@ -108,9 +114,12 @@ class WorkspaceImporter:
 
     def prepare(self, path: str, namespace: Namespace) -> CodeType:
         """The code of a file, ready to be executed in `namespace`, which gets the file's `__mase__` and its marks."""
-        instrumented = self.load(path)
+        instrumented = self._prepared[path] = self.load(path)
         namespace[REPORTER] = self._reporter(path, instrumented.sites)
         segments = instrumented.segments
+        if (order := self._order.pop(path, None)) is not None:
+            self.segments[path] = segments
+            self.ran[path] = bytearray(self.ran[path][index] for index in order)
         if self.segments.setdefault(path, segments) == segments:
             namespace[MARKS] = self.ran.setdefault(path, bytearray(len(segments)))
         else:
@@ -118,6 +127,33 @@ class WorkspaceImporter:
         if path not in self.imported:
             self.imported.append(path)
         return instrumented.code
+
+    def exchange(self, path: str, text: str, functions: Mapping[range, Sequence[FunctionType]]) -> None:
+        """Give live functions, which have never run, the code that they have in another text of their file.
+
+        functions: by their lines in the text before, from the first decorator on; in the new one they begin there, too.
+        Raises ValueError where a function cannot take the place of another, as `instrument_functions` otherwise.
+        """
+        before, marks = self._prepared[path], self.ran[path]
+        new = instrument_functions(text, path, {lines.start for lines in functions}, before)
+        codes = {(each.co_qualname, each.co_firstlineno): each for each in _iterate_code(new.code)}
+        found = [(each, lines.start) for lines, same in functions.items() for each in same]
+        pairs = [(each, codes.get((each.__code__.co_qualname, line))) for each, line in found]
+        spaces = {id(each.__globals__): each.__globals__ for each, _ in pairs}.values()
+        if any(space.get(MARKS) is not marks for space in spaces):
+            raise ValueError("the file was loaded twice")
+        if any(code is None or not _can_replace(each.__code__, code) for each, code in pairs):
+            raise ValueError("a function has become another kind of function")
+        report = self._reporter(path, new.sites[len(before.sites) :])
+        for space in spaces:
+            space[REPORTER] = _join_reports(space[REPORTER], report, len(before.sites))
+        segments, self._order[path] = exchange_segments(
+            before.segments, new.segments, {lines.start: lines for lines in functions}
+        )
+        marks.extend(bytes(len(segments) - len(marks)))
+        self.segments[path] = segments
+        for each, code in pairs:
+            each.__code__ = code  # type: ignore[assignment]
 
     def code_from(self, path: str, start: Start) -> CodeType:
         """The code of a prepared file from a statement on, for the same namespace."""
@@ -175,6 +211,28 @@ class WorkspaceImporter:
         """Stop instrumenting imports; already loaded modules continue to report."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+
+
+def _iterate_code(code: CodeType) -> Iterator[CodeType]:
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield value
+            yield from _iterate_code(value)
+
+
+def _can_replace(before: CodeType, now: CodeType) -> bool:
+    """Does a function stay of one kind with another code: with the same parameters, variables around and purpose?"""
+    kinds = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+    return not (before.co_flags | now.co_flags) & kinds and before.co_freevars == now.co_freevars
+
+
+def _join_reports(before: Report, after: Report, count: int) -> Report:
+    """The report of a file whose sites after the first `count` were added later."""
+
+    def report(index: int, value: Any) -> Any:
+        return before(index, value) if index < count else after(index - count, value)
+
+    return report
 
 
 @functools.cache

@@ -208,6 +208,10 @@ class Lookups:
         # A module that is found nowhere may be installed later.
         return self.is_followed(entry) or (spec is None and Path(entry).name in _PACKAGES)
 
+    def take_signatures(self) -> dict[str, _Signature]:
+        """The state of all that was looked up so far: a trace that begins now finds the same if it is still this."""
+        return {path: _read_signature(path) for path in (*self._paths_of_mention, *self._folders, *self._modules)}
+
     def _is_full(self) -> bool:
         return len(self._paths_of_mention) + len(self._folders) + len(self._modules) >= MOST
 

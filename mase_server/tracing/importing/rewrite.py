@@ -631,7 +631,7 @@ def last_of_each(targets: Sequence[Target]) -> list[Target]:
 # arrives, a name is bound, a value is returned or (with `expressions`) an expression is evaluated. Everything else,
 # including tracebacks and `inspect`, behaves as if the file had been compiled plainly.
 
-__all__ = ["REPORTER", "VERSION", "Instrumented", "Site", "instrument", "provide_default"]
+__all__ = ["REPORTER", "VERSION", "Instrumented", "Site", "instrument", "instrument_functions", "provide_default"]
 
 #: Part of the key of cached code: raise it whenever the same source would be rewritten differently.
 VERSION = 4
@@ -666,9 +666,40 @@ def instrument(source: bytes | str, path: str, *, expressions: bool = True, star
     return Instrumented(_compile_tree(cut_statements_before(ast.parse(text, path), start), path), ())
 
 
+def instrument_functions(text: str, path: str, lines: Set[int], before: Instrumented) -> Instrumented:
+    """The code of some functions of a module or its classes, in a module that is not to be executed.
+
+    Its indices go on after those of `before`, whose sites and segments come first. lines: where the functions begin,
+    with their decorators. Raises SyntaxError, and RecursionError for functions that are nested too deeply.
+    """
+    tree = ast.parse(text, path)
+    rewriter = Rewriter(Names.of(tree), Places(text), expressions=True)
+    rewriter.sites, rewriter.segments = list(before.sites), list(before.segments)
+    tree.body = [*_list_future_imports(tree), *_keep_functions(tree.body, lines)]
+    rewriter.visit(tree)
+    return Instrumented(_compile_tree(tree, path), tuple(rewriter.sites), tuple(rewriter.segments))
+
+
+def _keep_functions(body: Sequence[ast.stmt], lines: Set[int]) -> list[ast.stmt]:
+    """Some functions of a block, in the classes around them: these change names that begin with `__`."""
+    kept: list[ast.stmt] = []
+    for each in body:
+        match each:
+            case ast.FunctionDef() if start_of(each)[0] in lines:
+                kept.append(each)
+            case ast.ClassDef(body=inner) if found := _keep_functions(inner, lines):
+                each.body = found
+                kept.append(each)
+    return kept
+
+
+def _list_future_imports(tree: ast.Module) -> list[ast.stmt]:
+    return [each for each in tree.body if isinstance(each, ast.ImportFrom) and each.module == "__future__"]
+
+
 def cut_statements_before(tree: ast.Module, start: Start) -> ast.Module:
     """The module from a statement on, under the same `__future__`; or a module that defines the rest of a function."""
-    future = [each for each in tree.body if isinstance(each, ast.ImportFrom) and each.module == "__future__"]
+    future = _list_future_imports(tree)
     if start.call is not None:
         _Giving(start.call).visit(tree)
     rest = _cut_to_function(tree.body, start) if start.function else list_statements_from(tree.body, start)

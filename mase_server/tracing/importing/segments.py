@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -53,6 +53,10 @@ class Segment(NamedTuple):
     other: int = -1
     reason: Reason | None = None
     leaving: Reason | None = None
+
+
+#: Stands for the segments of a function that is exchanged, so that the indices of the others stay the same.
+_NOTHING = Segment(0, 0, 0, -1, -1)
 
 
 class Unrun(NamedTuple):
@@ -138,6 +142,27 @@ def _find_reason(segments: Sequence[Segment], ran: Sequence[int], index: int) ->
     other = left[0].other
     decided = None if other < 0 or ran[other] else segments[other].reason
     return decided or left[0].leaving
+
+
+def exchange_segments(
+    before: Sequence[Segment], after: Sequence[Segment], functions: Mapping[int, range]
+) -> tuple[tuple[Segment, ...], list[int]]:
+    """The segments of a file of which functions were exchanged, and their order in the file, without the former ones.
+
+    after: those of `before`, and then those of the functions' new code.  functions: their lines in the text before, by
+    the first one.
+    """
+    out, order, index = list(after), list[int](), 0
+    starts = [at for at, each in enumerate(after) if at >= len(before) and each.first_line in functions]
+    for start, end in zip(starts, [*starts[1:], len(after)], strict=True):
+        lines = functions[after[start].first_line]
+        first = next(at for at, each in enumerate(before) if each.first_line == lines.start)
+        # An `else` that is not written has no line.
+        rest = (at for at in range(first, len(before)) if before[at].line and before[at].line not in lines)
+        order += [*range(index, first), *range(start, end)]
+        index = next(rest, len(before))
+        out[first:index] = [_NOTHING] * (index - first)
+    return tuple(out), [*order, *range(index, len(before))]
 
 
 def list_methods(kinds: Iterable[type]) -> dict[str, list[list[CodeType]]]:

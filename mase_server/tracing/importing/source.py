@@ -12,10 +12,10 @@ import io
 import linecache
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from mase_server import notebooks
 from mase_server.protocol.snapshot import Problem
@@ -37,6 +37,14 @@ EDITED: dict[str, bytes] = {}
 #: Bytes of files that are not read again, by path.
 _PINNED: dict[str, bytes] = {}
 _TYPED: set[str] = set()
+#: The last syntax trees, by text and path.
+_TREES: dict[tuple[str, str], ast.Module] = {}
+_MOST_TREES = 8
+#: The functions that remember what they read in a text or a tree.
+_REMEMBERING: list[functools._lru_cache_wrapper[Any]] = []
+#: Files that were parsed for what they say, or whose lines were looked at.
+_READ: set[str] = set()
+_Reading = TypeVar("_Reading", bound=Callable[..., Any])
 
 
 @contextmanager
@@ -60,6 +68,37 @@ def pin_sources(path: str, texts: Mapping[str, bytes]) -> Iterator[None]:
     finally:
         if path not in texts:
             _PINNED.pop(path, None)
+
+
+@contextmanager
+def noting_readers() -> Iterator[set[str]]:
+    """Give a set that has, from now on, the files of which something was read beside the code that was executed."""
+    get_lines = linecache.getlines
+
+    def note_lines(filename: str, module_globals: Namespace | None = None) -> list[str]:
+        _READ.add(filename)
+        return get_lines(filename, module_globals)
+
+    _READ.clear()
+    linecache.getlines = note_lines
+    try:
+        yield _READ
+    finally:
+        linecache.getlines = get_lines
+
+
+def exchange_text(path: str, text: str, tree: ast.Module, source: bytes) -> None:
+    """From now on, let a typed text stand in for a file, in place of the `text` that did.
+
+    tree: the syntax tree that is given for the new text; whatever was remembered of it before is forgotten.
+    """
+    _PINNED[path] = source
+    now = decode_source(python_of(path, source))
+    show_lines(path, now)
+    _TREES.pop((text, path), None)
+    _TREES[now, path] = tree
+    for cached in _REMEMBERING:
+        cached.cache_clear()
 
 
 def is_pinned(path: str) -> bool:
@@ -95,18 +134,32 @@ def show_lines(path: str, text: str) -> None:
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
 
 
-@functools.lru_cache(maxsize=8)
 def parse_text(text: str, path: str) -> ast.Module:
     """The syntax tree of a text, one for all who only read it. Raises as `ast.parse`."""
-    return ast.parse(text, path)
+    tree = _TREES.pop((text, path), None) or ast.parse(text, path)
+    if len(_TREES) >= _MOST_TREES:
+        del _TREES[next(iter(_TREES))]
+    _TREES[text, path] = tree
+    return tree
+
+
+def remember(most: int) -> Callable[[_Reading], _Reading]:
+    """Have a function that reads a text, or its tree, remember its last results, until the text is exchanged."""
+
+    def decorate(function: _Reading) -> _Reading:
+        _REMEMBERING.append(functools.lru_cache(most)(function))
+        return cast("_Reading", _REMEMBERING[-1])
+
+    return decorate
 
 
 def parse_file(path: str) -> ast.Module:
     """The syntax tree of a file as a trace reads it, for those who only read it. OSError, SyntaxError, ValueError."""
+    _READ.add(path)
     return parse_text(decode_source(read_source(path)), path)
 
 
-@functools.lru_cache(maxsize=64)
+@remember(64)
 def list_nodes(tree: ast.AST) -> list[ast.AST]:
     """All nodes of a tree that nobody changes: many look for something."""
     return walk_tree(tree)

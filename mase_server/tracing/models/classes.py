@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
-from mase_server.tracing.importing.source import list_nodes
+from mase_server.tracing.importing.source import list_nodes, remember
 from mase_server.tracing.models.constructions import get_class_origin
 
 # The method by which a model runs: its forward, a `__call__` of its own, or the training step of a Lightning
@@ -159,7 +159,7 @@ def class_nodes(tree: ast.Module) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in reversed(_class_paths(tree).values())}
 
 
-@functools.lru_cache(maxsize=8)
+@remember(8)
 def _class_paths(tree: ast.Module) -> dict[str, ast.ClassDef]:
     """Class statements by their path, `Outer.Inner`; also those under `if` and `try`."""
     found: dict[str, ast.ClassDef] = {}
@@ -245,7 +245,7 @@ def calls_of(tree: ast.Module, name: str) -> list[ast.Call]:
     return _index_calls(tree).get(name, [])
 
 
-@functools.lru_cache(maxsize=64)
+@remember(64)
 def _index_calls(tree: ast.Module) -> dict[str, list[ast.Call]]:
     """Every call by a plain name; cached, because a file of many classes asks for each of them."""
     found: dict[str, list[ast.Call]] = {}
@@ -279,7 +279,7 @@ def list_aliases(tree: ast.AST, name: str) -> list[str]:
     return names
 
 
-@functools.lru_cache(maxsize=64)
+@remember(64)
 def _index_words(tree: ast.AST) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """The texts that each entry is compared with, and the names that each is assigned to."""
     compared: dict[str, list[str]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import linecache
 import re
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
+from mase_server.tracing.importing.source import remember
 from mase_server.tracing.models.configs import list_entries
 from mase_server.tracing.models.constructions import list_parameters
 
@@ -141,7 +141,7 @@ def _find_failed_statement(frame: FrameType, line: int) -> Step | None:
     return Step(_find_guarding_test(inner, around), functions[0], frame)
 
 
-@functools.lru_cache(maxsize=1024)
+@remember(1024)
 def _parse_function(code: CodeType) -> tuple[ast.Module, int] | None:
     """The syntax tree of a function and its first line; cached, because a search reads the same functions
     repeatedly.
@@ -181,7 +181,7 @@ def _list_name_nodes(node: ast.AST) -> list[ast.Name | ast.Attribute]:
     return [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
 
 
-@functools.lru_cache(maxsize=1024)
+@remember(1024)
 def _trace_name_sources(function: ast.FunctionDef) -> dict[str, dict[str, None]]:
     """For every name that a function sets, the names that it was computed from."""
     found: dict[str, dict[str, None]] = {}

@@ -12,7 +12,6 @@ import ast
 import builtins
 import contextlib
 import copy
-import functools
 import importlib
 import importlib.util
 import inspect
@@ -28,7 +27,7 @@ from typing import Any
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.program import Place
 from mase_server.tracing.importing.placeholders import Placeholder
-from mase_server.tracing.importing.source import Namespace
+from mase_server.tracing.importing.source import Namespace, remember
 from mase_server.tracing.importing.statements import collecting_failures
 from mase_server.tracing.models.classes import calls_of
 from mase_server.tracing.models.configs import AnyConfig, reads_of
@@ -162,7 +161,7 @@ def _iterate_changes(body: Iterable[ast.AST], tests: tuple[ast.expr, ...] = ()) 
                 yield from _iterate_changes(getattr(node, "body", ()), tests)
 
 
-@functools.lru_cache(maxsize=64)
+@remember(64)
 def _index_tree(tree: ast.Module) -> _Index:
     """Read once for all calls in the file."""
     defined = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))

@@ -128,6 +128,7 @@ class _Finder(Running):
 
     def run(self) -> Iterator[Item]:
         run, program = self.load()
+        self.hooks.on_loaded()
         self.names = vars(run.module)
         self.factories = find_factories(self.names, self.tree)
         for factory in self.factories:

@@ -131,8 +131,8 @@ class Hooks:
     record: records a model immediately, as `on_call` does; did its forward succeed?  on_end: an exception ended the
     user's program after it had called its models; with the torch call that raised it, if one did.  excused: seconds
     went by that are not the program's own.  endless: the program that called no model in time when it last ran.
-    on_endless: this program did not.  quiet: surrounds each further call of a model that was recorded.  searching:
-    surrounds each search of inputs.
+    on_endless: this program did not.  on_loaded: the file has run by itself.  quiet: surrounds each further call of a
+    model that was recorded.  searching: surrounds each search of inputs.
     """
 
     shadows: Shadows
@@ -149,6 +149,7 @@ class Hooks:
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext
     searching: Callable[[], AbstractContextManager[None]] = nullcontext
     forget: Callable[[Any], None] = lambda trial: None
+    on_loaded: Callable[[], None] = lambda: None
 
 
 def plain_hooks(shadows: Shadows) -> Hooks:

@@ -10,11 +10,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
-from mase_server.tracing.importing.source import list_nodes, parse_text
+from mase_server.tracing.importing.source import list_nodes, parse_text, remember
 from mase_server.tracing.recording.positions import Mark, Position, Stack, is_hidden, resolve_mark
 
 # Plain numbers made of sizes, as `int(T)` and `T / 2` return: could the code take another path because of one?
@@ -30,7 +30,7 @@ _MATHS = ("math", "np", "numpy")
 _MOST_FILES = 32
 
 
-@cache
+@remember(1024)
 def may_decide(mark: Mark) -> bool:
     """Can the number that the marked instruction makes decide what the code does, as far as its function shows?
 
@@ -55,7 +55,7 @@ def may_decide(mark: Mark) -> bool:
     return False
 
 
-@lru_cache(maxsize=_MOST_FILES)
+@remember(_MOST_FILES)
 def _read_parents(source: str, path: str, line: int) -> Mapping[ast.AST, ast.AST]:
     """The nodes of a text's function at a line, each with its parent; empty for a text that cannot be parsed."""
     try:

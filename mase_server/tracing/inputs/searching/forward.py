@@ -9,7 +9,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from math import prod
 from types import FunctionType
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.tracing.importing.source import remember
 from mase_server.tracing.inputs.spec import TensorSpec
 from mase_server.tracing.models.classes import forward_owner
 
@@ -127,7 +127,7 @@ def read_function(function: Any) -> tuple[str, ast.FunctionDef | None]:
     return _parse_once(plain) if isinstance(plain, FunctionType) else ("", None)
 
 
-@lru_cache(maxsize=1024)
+@remember(1024)
 def _parse_once(function: Callable[..., Any]) -> tuple[str, ast.FunctionDef | None]:
     try:
         text = textwrap.dedent(inspect.getsource(function))
