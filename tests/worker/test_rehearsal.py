@@ -148,18 +148,40 @@ class Net(nn.Module):
 """
 
 
-async def follow(launcher, path, prepared, unsaved=None, fit=None):
-    """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
-    child = await prepare(launcher) if prepared else await launcher._fork()
+def make_request(path, unsaved, fit):
     text = path.read_bytes() if unsaved is None else unsaved.encode()
-    request = TraceRequest(
+    return TraceRequest(
         str(path), str(path.parent), hashlib.sha256(text).hexdigest(), 1, TraceOptions(),
         scratch=str(path.parent / "scratch"), texts={} if unsaved is None else {str(path): text}, fit=fit,
     )  # fmt: skip
+
+
+async def follow(launcher, path, prepared, unsaved=None, fit=None):
+    """The payload of a file's trace in the launcher's prepared child, or in a plain fork. unsaved: its text instead."""
+    child = await prepare(launcher) if prepared else await launcher._fork()
+    return await trace_in(child, make_request(path, unsaved, fit))
+
+
+async def go_on(launcher, path, before, unsaved, fit):
+    """The payload of an unsaved text's trace in a child that ran ahead with the text before; None if it refuses."""
+    launcher.foresee(make_request(path, before, fit))
+    while launcher._preparing is not None and not launcher._preparing.done():
+        await launcher._preparing
+    child = await launcher.launch((), str(path), unsaved.encode())
+    if child.ahead is None:
+        await child.stop()
+        return None
+    return await trace_in(child, make_request(path, unsaved, fit))
+
+
+async def trace_in(child, request):
+    """The payload of a trace in a child, without what differs from run to run; None if the child refuses."""
     payloads = []
     worker = TraceWorker(child, request, Limits(120), Events(payloads.append, lambda *stage: None))
     outcome = await worker.trace()
     await worker.stop()
+    if outcome.state == "refused":
+        return None
     assert outcome.state in ("ready", "failed"), outcome
     told = (
         payloads[-1]

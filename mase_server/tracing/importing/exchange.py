@@ -17,7 +17,15 @@ from types import FunctionType
 from mase_server.notebooks import is_notebook
 from mase_server.tracing.importing.importer import WorkspaceImporter, find_functions
 from mase_server.tracing.importing.rewrite import end_of, start_of
-from mase_server.tracing.importing.source import Names, Places, decode_source, exchange_text, parse_text, walk_tree
+from mase_server.tracing.importing.source import (
+    Names,
+    Places,
+    bind_alike,
+    decode_source,
+    exchange_text,
+    parse_text,
+    walk_tree,
+)
 
 #: Decorators that do not look into a function.
 _DECORATORS = frozenset({"staticmethod", "classmethod", "property", "no_grad", "inference_mode"})
@@ -81,17 +89,17 @@ class Exchange:
             changed = self._find_changed(text, tree)
         except SyntaxError as error:
             raise NotExchangeableError("it is no Python") from error
-        if self._names != Names.of(tree):
-            raise NotExchangeableError("names of the file have another meaning")
         if changed:
             nodes = {start_of(node)[0]: node for _, node in _iterate_functions(tree.body)}
-            for each in changed:
-                now = nodes[start_of(each.node)[0]]
+            pairs = [(each, nodes[start_of(each.node)[0]]) for each in changed]
+            if not all(bind_alike(each.node, now) for each, now in pairs) and self._names != Names.of(tree):
+                raise NotExchangeableError("names of the file have another meaning")
+            for each, now in pairs:
                 if _defines_class(now) or (ast.get_docstring(each.node) is None) != (ast.get_docstring(now) is None):
                     raise NotExchangeableError("a function defines a class, or has a docstring")
             ranges = {range(start_of(each.node)[0], (each.node.end_lineno or 0) + 1): each.live for each in changed}
             try:
-                self._importer.exchange(self._path, text, ranges)
+                self._importer.exchange(self._path, text, self._names, ranges)
             except (ValueError, SyntaxError, RecursionError) as error:
                 raise NotExchangeableError(str(error)) from error
             _adopt_nodes(self._tree, tree, {start_of(each.node)[0] for each in changed})

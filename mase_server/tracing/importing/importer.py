@@ -23,6 +23,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -33,9 +34,11 @@ from mase_server.tracing.importing import lookups
 from mase_server.tracing.importing.lookups import note_source, without_recording
 from mase_server.tracing.importing.rewrite import (
     BEGINNING,
+    EXPRESSION,
     REPORTER,
     VERSION,
     Instrumented,
+    Order,
     Site,
     Start,
     cut_statements_before,
@@ -44,8 +47,8 @@ from mase_server.tracing.importing.rewrite import (
     provide_default,
     start_of,
 )
-from mase_server.tracing.importing.segments import MARKS, Segment, exchange_segments, merge_marks, unmarshal
-from mase_server.tracing.importing.source import Namespace, decode_source, is_pinned, is_typed, read_source
+from mase_server.tracing.importing.segments import MARKS, NOTHING, Segment, merge_marks, order_exchanged, unmarshal
+from mase_server.tracing.importing.source import Names, Namespace, decode_source, is_pinned, is_typed, read_source
 
 __all__ = ["Report", "Reporter", "WorkspaceImporter", "install", "load_code", "owns"]
 
@@ -78,8 +81,8 @@ class WorkspaceImporter:
         self.ran: dict[str, bytearray] = {}
         #: The rewritten code of each file, as it was last prepared.
         self._prepared: dict[str, Instrumented] = {}
-        #: Where each segment of a file with exchanged functions is among those that it would have otherwise.
-        self._order: dict[str, list[int]] = {}
+        #: The indices that the code of a file with exchanged functions uses.
+        self._order: dict[str, Order] = {}
         #: Seconds of processor time that it has used so far.
         self._rewriting = 0.0
         self._cache = cache
@@ -114,12 +117,12 @@ class WorkspaceImporter:
 
     def prepare(self, path: str, namespace: Namespace) -> CodeType:
         """The code of a file, ready to be executed in `namespace`, which gets the file's `__mase__` and its marks."""
-        instrumented = self._prepared[path] = self.load(path)
+        if path in self._order:
+            instrumented = replace(self._prepared[path], code=self.code_from(path, BEGINNING))
+        else:
+            instrumented = self._prepared[path] = self.load(path)
         namespace[REPORTER] = self._reporter(path, instrumented.sites)
         segments = instrumented.segments
-        if (order := self._order.pop(path, None)) is not None:
-            self.segments[path] = segments
-            self.ran[path] = bytearray(self.ran[path][index] for index in order)
         if self.segments.setdefault(path, segments) == segments:
             namespace[MARKS] = self.ran.setdefault(path, bytearray(len(segments)))
         else:
@@ -128,14 +131,16 @@ class WorkspaceImporter:
             self.imported.append(path)
         return instrumented.code
 
-    def exchange(self, path: str, text: str, functions: Mapping[range, Sequence[FunctionType]]) -> None:
+    def exchange(self, path: str, text: str, names: Names, functions: Mapping[range, Sequence[FunctionType]]) -> None:
         """Give live functions, which have never run, the code that they have in another text of their file.
 
         functions: by their lines in the text before, from the first decorator on; in the new one they begin there, too.
         Raises ValueError where a function cannot take the place of another, as `instrument_functions` otherwise.
         """
         before, marks = self._prepared[path], self.ran[path]
-        new = instrument_functions(text, path, {lines.start for lines in functions}, before)
+        if not any(site.kind == EXPRESSION for site in before.sites):
+            raise ValueError("the file is nested too deeply to report expressions")
+        new = instrument_functions(text, path, names, {lines.start for lines in functions}, before)
         codes = {(each.co_qualname, each.co_firstlineno): each for each in _iterate_code(new.code)}
         found = [(each, lines.start) for lines, same in functions.items() for each in same]
         pairs = [(each, codes.get((each.__code__.co_qualname, line))) for each, line in found]
@@ -147,17 +152,21 @@ class WorkspaceImporter:
         report = self._reporter(path, new.sites[len(before.sites) :])
         for space in spaces:
             space[REPORTER] = _join_reports(space[REPORTER], report, len(before.sites))
-        segments, self._order[path] = exchange_segments(
-            before.segments, new.segments, {lines.start: lines for lines in functions}
+        ranges = sorted(functions, key=lambda lines: lines.start)
+        order = Order(
+            order_exchanged(before.sites, new.sites, ranges), order_exchanged(before.segments, new.segments, ranges)
         )
+        left = set(order.segments)
+        segments = tuple(each if index in left else NOTHING for index, each in enumerate(new.segments))
         marks.extend(bytes(len(segments) - len(marks)))
-        self.segments[path] = segments
+        self._prepared[path] = replace(before, sites=new.sites, segments=segments)
+        self.segments[path], self._order[path] = segments, order
         for each, code in pairs:
             each.__code__ = code  # type: ignore[assignment]
 
     def code_from(self, path: str, start: Start) -> CodeType:
         """The code of a prepared file from a statement on, for the same namespace."""
-        return instrument(read_source(path), path, start=start).code
+        return instrument(read_source(path), path, start=start, order=self._order.get(path)).code
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""

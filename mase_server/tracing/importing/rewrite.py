@@ -96,14 +96,14 @@ class _Scope:
 class Rewriter(ast.NodeTransformer):
     """Rewrites one module's tree in place; afterwards `sites` and `segments` give the meaning of each index."""
 
-    def __init__(self, names: Names, places: Places, *, expressions: bool) -> None:
+    def __init__(self, names: Names, places: Places, *, expressions: bool, order: Order | None = None) -> None:
         self.sites: list[Site] = []
         self.segments: list[Segment] = []
         #: The segment around the node being visited, and the one at the entry of its function.
         self._segment = self._entry = -1
         self._names = names
         self._find_model_places = places
-        self._expressions = expressions
+        self._expressions, self._order = expressions, order
         self._scopes = [_Scope("", "")]
 
     def visit(self, node: ast.AST) -> ast.AST:
@@ -191,7 +191,8 @@ class Rewriter(ast.NodeTransformer):
     def _add_mark(self, at: ast.expr | ast.stmt, segment: Segment) -> ast.stmt:
         self._segment = len(self.segments)
         self.segments.append(segment)
-        index = _locate_node(at, ast.Constant(self._segment))
+        number = self._segment if self._order is None else self._order.segments[self._segment]
+        index = _locate_node(at, ast.Constant(number))
         item = _locate_node(at, ast.Subscript(_locate_node(at, ast.Name(MARKS, ast.Load())), index, ast.Store()))
         return _locate_node(at, ast.Assign([item], _locate_node(at, ast.Constant(1))))
 
@@ -220,7 +221,9 @@ class Rewriter(ast.NodeTransformer):
 
     def _make_report(self, kind: int, name: str, at: Located, span: Span, value: ast.expr) -> ast.Call:
         self.sites.append(Site(*span, name, kind, self._scopes[-1].function))
-        index = _locate_node(at, ast.Constant(len(self.sites) - 1))
+        number = len(self.sites) - 1
+        number = number if self._order is None else self._order.sites[number]
+        index = _locate_node(at, ast.Constant(number))
         return _locate_node(at, ast.Call(_locate_node(at, ast.Name(REPORTER, ast.Load())), [index, value], []))
 
     def _report_name(self, kind: int, target: Target) -> ast.Call:
@@ -554,7 +557,7 @@ def _list_optional(function: _Function, test: ast.If | ast.While) -> set[str]:
     found = {each.arg for each, value in pairs if isinstance(value, ast.Constant) and value.value is None}
     if not found:
         return found
-    nodes, own = list(ast.walk(function)), set(ast.walk(test))
+    nodes, own = walk_tree(function), set(walk_tree(test))
     turns = any(
         isinstance(each, ast.For | ast.AsyncFor | ast.While) for each in nodes
     )  # what follows comes before, too
@@ -646,18 +649,27 @@ class Instrumented:
     segments: tuple[Segment, ...] = ()
 
 
-def instrument(source: bytes | str, path: str, *, expressions: bool = True, start: Start = BEGINNING) -> Instrumented:
+class Order(NamedTuple):
+    """The indices of a text's sites and segments, in its order, where they are not 0, 1, 2 and so on."""
+
+    sites: Sequence[int]
+    segments: Sequence[int]
+
+
+def instrument(
+    source: bytes | str, path: str, *, expressions: bool = True, start: Start = BEGINNING, order: Order | None = None
+) -> Instrumented:
     """Compile a module so that it reports; `path` becomes its `co_filename`.
 
     Raises exactly what `compile(source, path, "exec")` raises for a file with errors. A file that is nested too
     deeply for the added calls reports less: no expressions, then nothing. start: leave out the statements before
-    this line and column, without changing the sites.
+    this line and column, without changing the sites.  order: the indices that the code uses.
     """
     text = decode_source(source)
     levels = (True, False) if expressions else (False,)
     for level in levels:
         try:
-            return _instrument_text(text, path, start, expressions=level)
+            return _instrument_text(text, path, start, order, expressions=level)
         except RecursionError:
             continue
         except SyntaxError:
@@ -666,14 +678,14 @@ def instrument(source: bytes | str, path: str, *, expressions: bool = True, star
     return Instrumented(_compile_tree(cut_statements_before(ast.parse(text, path), start), path), ())
 
 
-def instrument_functions(text: str, path: str, lines: Set[int], before: Instrumented) -> Instrumented:
+def instrument_functions(text: str, path: str, names: Names, lines: Set[int], before: Instrumented) -> Instrumented:
     """The code of some functions of a module or its classes, in a module that is not to be executed.
 
     Its indices go on after those of `before`, whose sites and segments come first. lines: where the functions begin,
     with their decorators. Raises SyntaxError, and RecursionError for functions that are nested too deeply.
     """
     tree = ast.parse(text, path)
-    rewriter = Rewriter(Names.of(tree), Places(text), expressions=True)
+    rewriter = Rewriter(names, Places(text), expressions=True)
     rewriter.sites, rewriter.segments = list(before.sites), list(before.segments)
     tree.body = [*_list_future_imports(tree), *_keep_functions(tree.body, lines)]
     rewriter.visit(tree)
@@ -817,9 +829,9 @@ def _leave_out_defaults(arguments: ast.arguments, lines: Set[int]) -> None:
             arguments.defaults[at] = ast.fix_missing_locations(ast.copy_location(empty, each))
 
 
-def _instrument_text(text: str, path: str, start: Start, *, expressions: bool) -> Instrumented:
+def _instrument_text(text: str, path: str, start: Start, order: Order | None, *, expressions: bool) -> Instrumented:
     tree = ast.parse(text, path)
-    rewriter = Rewriter(Names.of(tree), Places(text), expressions=expressions)
+    rewriter = Rewriter(Names.of(tree), Places(text), expressions=expressions, order=order)
     rewriter.visit(tree)
     code = _compile_tree(cut_statements_before(tree, start), path)
     return Instrumented(code, tuple(rewriter.sites), tuple(rewriter.segments))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 MARKS = "__mase_ran__"
 #: Statements with blocks of their own, and statements after which their block does not go on.
@@ -56,7 +57,7 @@ class Segment(NamedTuple):
 
 
 #: Stands for the segments of a function that is exchanged, so that the indices of the others stay the same.
-_NOTHING = Segment(0, 0, 0, -1, -1)
+NOTHING = Segment(0, 0, 0, -1, -1)
 
 
 class Unrun(NamedTuple):
@@ -116,7 +117,8 @@ def list_unrun(
     ran: the marks of everything that ran.  entered: those of forwards that ended well, whose functions ran as far as
     they do.  failed: those of forwards that raised.  uncalled: first lines of methods, see `list_uncalled`.
     """
-    for index, segment in enumerate(segments):
+    # Exchanged functions come last.
+    for index, segment in sorted(enumerate(segments), key=lambda each: each[1].line):
         if ran[index] or not segment.end_line or (segment.before >= 0 and not ran[segment.before]):
             continue
         outermost = segment.entry
@@ -144,25 +146,30 @@ def _find_reason(segments: Sequence[Segment], ran: Sequence[int], index: int) ->
     return decided or left[0].leaving
 
 
-def exchange_segments(
-    before: Sequence[Segment], after: Sequence[Segment], functions: Mapping[int, range]
-) -> tuple[tuple[Segment, ...], list[int]]:
-    """The segments of a file of which functions were exchanged, and their order in the file, without the former ones.
+class _Placed(Protocol):
+    @property
+    def line(self) -> int: ...
 
-    after: those of `before`, and then those of the functions' new code.  functions: their lines in the text before, by
-    the first one.
+
+def order_exchanged(before: Sequence[_Placed], after: Sequence[_Placed], functions: Sequence[range]) -> list[int]:
+    """The indices of a file's segments, or sites, in the order of its text, once some functions are exchanged.
+
+    after: those of `before`, which keep their indices, and then those of the functions' new code.  functions: their
+    lines in the text before, in order. Those of the code before are left out.
     """
-    out, order, index = list(after), list[int](), 0
-    starts = [at for at, each in enumerate(after) if at >= len(before) and each.first_line in functions]
-    for start, end in zip(starts, [*starts[1:], len(after)], strict=True):
-        lines = functions[after[start].first_line]
-        first = next(at for at, each in enumerate(before) if each.first_line == lines.start)
-        # An `else` that is not written has no line.
-        rest = (at for at in range(first, len(before)) if before[at].line and before[at].line not in lines)
-        order += [*range(index, first), *range(start, end)]
-        index = next(rest, len(before))
-        out[first:index] = [_NOTHING] * (index - first)
-    return tuple(out), [*order, *range(index, len(before))]
+    order, index, new = list[int](), 0, len(before)
+    for number, lines in enumerate(functions):
+        first = _find_line(before, index, lines.start)
+        more = functions[number + 1].start if number + 1 < len(functions) else sys.maxsize
+        end = _find_line(after, new, more)
+        order += [*range(index, first), *range(new, end)]
+        index, new = _find_line(before, first, lines.stop), end
+    return [*order, *range(index, len(before))]
+
+
+def _find_line(placed: Sequence[_Placed], start: int, line: int) -> int:
+    """The first index from `start` on of what is at a line or below; an `else` that is not written has no line."""
+    return next((index for index in range(start, len(placed)) if placed[index].line >= line), len(placed))
 
 
 def list_methods(kinds: Iterable[type]) -> dict[str, list[list[CodeType]]]:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from mase_server import notebooks
@@ -328,9 +328,7 @@ class Names:
     @classmethod
     def of(cls, tree: ast.Module) -> Names:
         """Read off a syntax tree."""
-        collector = _Collector()
-        for node in walk_tree(tree):
-            collector.take(node)
+        collector = _Collector.of(tree)
         variables = collector.variables
         return cls(
             fixed=frozenset((collector.defined | set(dir(builtins))) - variables - collector.imported),
@@ -373,12 +371,24 @@ class Names:
         return not is_plain(node)
 
 
+def bind_alike(one: ast.AST, other: ast.AST) -> bool:
+    """Do two pieces of code bind the same names in the same ways, so that `Names` are the same with either?"""
+    return _Collector.of(one) == _Collector.of(other)
+
+
+@dataclass(slots=True)
 class _Collector:
-    def __init__(self) -> None:
-        self.variables: set[str] = set()
-        self.defined: set[str] = set()
-        self.imported: set[str] = set()
-        self.packages: dict[str, str] = {}
+    variables: set[str] = field(default_factory=set)
+    defined: set[str] = field(default_factory=set)
+    imported: set[str] = field(default_factory=set)
+    packages: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, tree: ast.AST) -> _Collector:
+        collector = cls()
+        for node in walk_tree(tree):
+            collector.take(node)
+        return collector
 
     def take(self, node: ast.AST) -> None:
         match node:
