@@ -1,6 +1,6 @@
 """A text is traced alike whether it is typed, in a child that rehearsed and knows what the text before left, or opened.
 
-`benchmarks/typed.py` types many more edits into any files.
+So it is where a child ran ahead with the text before, if that child goes on. `benchmarks/typed.py` types many more edits into any files.
 """
 
 import random
@@ -13,7 +13,7 @@ from typed import edits
 from mase_server.daemon.launcher import ForkLauncher
 from mase_server.daemon.process import DEFAULT_JOB
 
-from .test_rehearsal import follow
+from .test_rehearsal import follow, go_on
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are forked on Linux alone")
 
@@ -27,20 +27,23 @@ EDITS = 3
 @pytest.mark.timeout(300)
 async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
     launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
-    shown = 0
+    shown = went_on = 0
     try:
         for file in [EXAMPLES / name for name in FILES]:
             path, source = tmp_path / file.name, file.read_text()
-            texts, fit = edits(source, random.Random(f"7 {file.name}")), b""
+            texts, fit, text = edits(source, random.Random(f"7 {file.name}")), b"", source
             for number in range(EDITS):
-                kind, text = next(texts)
+                before, (kind, text) = text, next(texts)
                 path.write_text(source)
+                ahead = await go_on(launcher, path, before, text, fit)
                 typed = await follow(launcher, path, prepared=True, unsaved=text, fit=fit)
                 path.write_text(text)
                 saved = await follow(launcher, path, prepared=False)
                 if saved["unshown"] or not all(each["complete"] for each in saved["models"] + typed["models"]):
                     # Inputs with which a model ran are kept while it fails.
                     saved = await follow(launcher, path, prepared=False, fit=fit)
+                went_on += ahead is not None
+                assert ahead in (None, typed), f"ahead after edit {number} of {file}, {kind}:\n{before}\n{text}"
                 fit = typed.pop("fit") or fit
                 saved.pop("fit")
                 shown += bool(saved["models"])
@@ -50,3 +53,4 @@ async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
     finally:
         await launcher.close()
     assert shown > EDITS, "most edits leave a model"
+    assert went_on > EDITS / 2, "some edits are inside functions"
