@@ -3,7 +3,8 @@
 A trace sees the disk with these texts laid over it, and so does the look at a trace's dependencies. So a file whose
 unsaved text was traced, and is saved then, has not changed for anything that depends on it: the result of a text that
 was typed is that of the saved one. It was traced as a saved text is, at a lower priority. Only where a child had run
-ahead with the text before, the saved text is traced again. A program that reads its own source file from the disk, not by `inspect`, saw the saved text instead.
+ahead with the text before, the saved text is traced again. A program that reads its own source file from the disk, not
+by `inspect`, saw the saved text instead.
 """
 
 from __future__ import annotations
