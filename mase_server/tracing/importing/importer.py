@@ -68,6 +68,10 @@ _FOREIGN = frozenset({"site-packages", "dist-packages", ".venv", "node_modules"}
 MAX_REWRITING = 2.0
 
 
+#: The indices that the code of a file uses whose functions the newest importer has exchanged.
+_ORDERS: dict[str, Order] = {}
+
+
 class WorkspaceImporter:
     """A meta-path finder whose modules report. `imported`: paths of the modules it loaded, in order, each once.
 
@@ -81,8 +85,6 @@ class WorkspaceImporter:
         self.ran: dict[str, bytearray] = {}
         #: The rewritten code of each file, as it was last prepared.
         self._prepared: dict[str, Instrumented] = {}
-        #: The indices that the code of a file with exchanged functions uses.
-        self._order: dict[str, Order] = {}
         #: Seconds of processor time that it has used so far.
         self._rewriting = 0.0
         self._cache = cache
@@ -117,7 +119,7 @@ class WorkspaceImporter:
 
     def prepare(self, path: str, namespace: Namespace) -> CodeType:
         """The code of a file, ready to be executed in `namespace`, which gets the file's `__mase__` and its marks."""
-        if path in self._order:
+        if path in _ORDERS:
             instrumented = replace(self._prepared[path], code=self.code_from(path, BEGINNING))
         else:
             instrumented = self._prepared[path] = self.load(path)
@@ -160,13 +162,13 @@ class WorkspaceImporter:
         segments = tuple(each if index in left else NOTHING for index, each in enumerate(new.segments))
         marks.extend(bytes(len(segments) - len(marks)))
         self._prepared[path] = replace(before, sites=new.sites, segments=segments)
-        self.segments[path], self._order[path] = segments, order
+        self.segments[path], _ORDERS[path] = segments, order
         for each, code in pairs:
             each.__code__ = code  # type: ignore[assignment]
 
     def code_from(self, path: str, start: Start) -> CodeType:
         """The code of a prepared file from a statement on, for the same namespace."""
-        return instrument(read_source(path), path, start=start, order=self._order.get(path)).code
+        return instrument(read_source(path), path, start=start, order=_ORDERS.get(path)).code
 
     def load(self, path: str) -> Instrumented:
         """The instrumented code of a file, without a reporter. Raises as `load_code`."""
@@ -287,6 +289,7 @@ def install(roots: Sequence[str], cache: str | None, reporter: Reporter) -> Work
     cache: the folder of rewritten code (None: compile each time).  reporter: makes the `__mase__` of each module.
     """
     provide_default()
+    _ORDERS.clear()
     importer = WorkspaceImporter(roots, cache, reporter)
     sys.meta_path.insert(0, importer)
     return importer
@@ -444,7 +447,8 @@ def _exchange_for_plain_code(
 ) -> list[FunctionType]:
     """Give functions the code of the source from a statement on; return those that it does not have."""
     plain = compile(cut_statements_before(ast.parse(text, path), start), path, "exec", dont_inherit=True)
-    versions = dict(_pair_code_objects(instrument(text, path, start=start).code, plain))
+    reporting = instrument(text, path, start=start, order=_ORDERS.get(path)).code
+    versions = dict(_pair_code_objects(reporting, plain))
     left = []
     for function in functions:
         new = versions.get(_identify_code(function.__code__))
