@@ -13,6 +13,9 @@ an origin that has not, as the first child of a warm parent is, so what a rehear
 that comes again, by an undo, is typed again, since what the child knows differs, but opened once: if another opening
 told something else, the text typed would differ from one of the two.
 
+A third child runs ahead with the text before, as the server has it do. If it goes on with the typed text, it must tell
+the same, too; the share of edits with which it does is told.
+
 An edit within functions must be answered while it is typed (`mase_server.daemon.discovery` decides). Texts that wait
 for the save are saved here, and compared, too.
 
@@ -26,6 +29,7 @@ import argparse
 import ast
 import gc
 import hashlib
+import io
 import json
 import os
 import pickle
@@ -39,7 +43,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -311,9 +315,12 @@ class Origin:
         os.close(tell)
         self._answers = os.fdopen(self._told, "rb")
 
-    def trace(self, request: Any) -> dict[str, Any]:
-        """The last payload of a trace, without what differs from run to run."""
-        _write(self._ask, pickle.dumps(request))
+    def trace(self, request: Any, before: Any = None) -> dict[str, Any]:
+        """The last payload of a trace, without what differs from run to run.
+
+        before: the request with which the child runs ahead; REFUSED if it does not go on.
+        """
+        _write(self._ask, pickle.dumps((request, before)))
         found: dict[str, Any] = pickle.load(self._answers)
         return found
 
@@ -332,7 +339,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 def _serve(asked: int, tell: int, *, rehearsed: bool) -> None:
     from mase_server.daemon.process import DEFAULT_JOB
-    from mase_server.worker.parent import run_rehearsal
+    from mase_server.worker.jobs import run_rehearsal
 
     gc.disable()  # as a trace child does
     if rehearsed:
@@ -340,13 +347,13 @@ def _serve(asked: int, tell: int, *, rehearsed: bool) -> None:
     with os.fdopen(asked, "rb") as requests:
         while True:
             try:
-                request = pickle.load(requests)
+                request, before = pickle.load(requests)
             except EOFError:
                 return
-            _write(tell, _trace_in_fork(request))
+            _write(tell, _trace_in_fork(request, before))
 
 
-def _trace_in_fork(request: Any) -> bytes:
+def _trace_in_fork(request: Any, before: Any) -> bytes:
     """The pickled payload of a trace in a child of its own; what the child leaves running ends with it."""
     from mase_server.worker.parent import become_own_group
 
@@ -359,7 +366,9 @@ def _trace_in_fork(request: Any) -> bytes:
                 os.dup2(null.fileno(), 1)
                 os.dup2(null.fileno(), 2)
             become_own_group()
-            payload = _run(request)
+            if before is not None:
+                _write(tell, pickle.dumps({REFUSED: True}))
+            payload = _run(request, before)
             _write(tell, pickle.dumps(payload))
         finally:
             _EXIT(0)
@@ -374,21 +383,29 @@ def _trace_in_fork(request: Any) -> bytes:
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:
-        pickle.loads(data)
+        # What is told at last counts.
+        with io.BytesIO(data) as told_all:
+            pickle.load(told_all)
+            rest = told_all.read() if before is not None else b""
+        return rest or bytes(data)
     except (EOFError, pickle.UnpicklingError):
         return pickle.dumps({DIED: f"no payload within {MOST_SECONDS} s, or the process died"})
-    return bytes(data)
 
 
-def _run(request: Any) -> dict[str, Any]:
-    """Trace in this process, as a trace child does; the payload, or the problem that it ended with."""
+def _run(request: Any, before: Any = None) -> dict[str, Any]:
+    """Trace in this process, as a trace child does; the payload, or the problem that it ended with.
+
+    before: the request with which it runs ahead. The process ends if it does not go on.
+    """
     from mase_server import system
     from mase_server.daemon.process import DEFAULT_JOB
     from mase_server.protocol.snapshot import Assembler
     from mase_server.worker.parent import run_job
 
-    collected, assembler = _Collected(), Assembler()
-    system.call_with_room(lambda: run_job(collected, request, DEFAULT_JOB))  # type: ignore[arg-type]
+    collected, assembler, ahead = _Collected(request, before), Assembler(), before is not None
+    system.call_with_room(
+        lambda: run_job(collected, before if ahead else request, DEFAULT_JOB, ahead=ahead)  # type: ignore[arg-type]
+    )
     payloads: list[Any] = []
     problems = []
     for message in collected.messages:
@@ -405,8 +422,18 @@ def _run(request: Any) -> dict[str, Any]:
 class _Collected:
     """Stands for the wire to the server."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: Any, before: Any) -> None:
+        from mase_server.daemon.launcher import Ahead  # a trace must not be seen to read it
+
+        self.ahead = Ahead
         self.messages: list[dict[str, Any]] = []
+        self._request, self._before = request, before
+
+    def read(self) -> dict[str, Any] | None:
+        """The request for the text that is typed, for a child that has run ahead; None where none would be sent."""
+        lines = tuple(map(tuple, self.messages.pop()["lines"]))
+        goes_on = self.ahead(self._before, lines).may_go_on(self._request.path, self._request.texts[self._request.path])
+        return {"request": self._request.to_wire()} if goes_on else None
 
     def send(self, message: dict[str, Any]) -> None:
         self.messages.append(message)
@@ -416,6 +443,8 @@ class _Collected:
 _EXIT = os._exit
 #: A trace may take so long, on a busy machine; and so is called that one took longer, or died.
 MOST_SECONDS, DIED = 150.0, "died"
+#: What a child tells that has run ahead with another text and does not go on.
+REFUSED = "refused"
 
 
 @dataclass(slots=True)
@@ -429,6 +458,7 @@ class Counts:
     opened: int = 0
     inside: int = 0
     answered: int = 0
+    ahead: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
 
     def line(self) -> str:
@@ -437,7 +467,7 @@ class Counts:
         return (
             f"{self.edits} edits, {self.opened} texts opened, {self.shown} edits with models, {self.differed} differ, "
             f"{self.died} without a payload both ways; {self.answered} of {self.inside} edits within functions "
-            f"answered while typed ({share:.1f} %)"
+            f"answered while typed ({share:.1f} %), {self.ahead} where a child ran ahead"
         )
 
 
@@ -467,11 +497,17 @@ class Fuzz:
             if number == most or time.monotonic() - begun > seconds:
                 break
             answers, counts = may_answer(path, saved, text), self.counts
+            counts.edits += 1
+            counts.kinds[kind] += 1
             if outside_functions(saved) == outside_functions(text):
                 counts.inside += 1
                 counts.answered += answers
             if answers:
                 typed = self.trace(self.rehearsed, path, saved, text, fit)
+                ahead = self.trace(self.rehearsed, path, saved, text, fit, before)
+                if REFUSED not in ahead:
+                    counts.ahead += 1
+                    self.compare(file, before, text, f"{kind}, ahead", fit, ahead, typed, path)
             else:  # it waits for the save
                 saved = text
                 typed = self.trace(self.rehearsed, path, saved, fit=fit)
@@ -479,14 +515,24 @@ class Fuzz:
                 self.counts.opened += 1
                 origin = self.plain if self.counts.opened % PLAIN_EACH == 0 else self.rehearsed
                 opened[text] = self.trace(origin, path, text)
+            counts.shown += bool(opened[text].get("models"))
             self.compare(file, before, text, kind, fit, typed, opened[text], path)
             fit, before = typed.get("fit") or fit, text
         shutil.rmtree(home, ignore_errors=True)
 
     def trace(
-        self, origin: Origin, path: Path, saved: str, unsaved: str | None = None, fit: bytes | None = None
+        self,
+        origin: Origin,
+        path: Path,
+        saved: str,
+        unsaved: str | None = None,
+        fit: bytes | None = None,
+        before: str | None = None,
     ) -> Any:
-        """The payload of a file with this text saved; unsaved: the text that is traced in its place."""
+        """The payload of a file with this text saved; unsaved: the text that is traced in its place.
+
+        before: the unsaved text with which the child ran ahead.
+        """
         from mase_server.protocol.request import TraceOptions, TraceRequest
 
         path.write_text(saved, encoding="utf-8")
@@ -496,18 +542,16 @@ class Fuzz:
             str(path), str(path.parent), hashlib.sha256(text).hexdigest(), 1, TraceOptions(), scratch=str(scratch),
             texts={} if unsaved is None else {str(path): text}, fit=fit,
         )  # fmt: skip
-        found = origin.trace(request)
+        first = None if before is None else replace(request, texts={str(path): before.encode()})
+        found = origin.trace(request, first)
         shutil.rmtree(scratch, ignore_errors=True)
         return found
 
     def compare(
         self, file: Path, before: str, text: str, kind: str, fit: bytes, typed: Any, opened: Any, path: Path
     ) -> None:
-        """Count an edit, and write it down if its two answers differ."""
+        """Count a difference between two answers to an edit, and write it down."""
         counts = self.counts
-        counts.edits += 1
-        counts.kinds[kind] += 1
-        counts.shown += bool(opened.get("models"))
         if DIED in typed and DIED in opened:
             counts.died += 1
             return

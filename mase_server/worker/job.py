@@ -212,7 +212,8 @@ class TraceJob:
         if self.await_request is None:
             return
         await_request, self.await_request = self.await_request, None
-        exchange = Exchange(self.importer, self.request.path, self.text, whole=self.request.path in self.readers)
+        with self.lookups.paused():
+            exchange = Exchange(self.importer, self.request.path, self.text, whole=self.request.path in self.readers)
         signatures = self.lookups.take_signatures()
 
         def go_on(request: TraceRequest) -> bool:
