@@ -1,7 +1,7 @@
 """A text is traced alike whether it is typed, in a child that rehearsed and knows what the text before left, or opened.
 
-So it is where a child ran ahead with the text before, if that child goes on. `benchmarks/typed.py` types many more edits
-into any files.
+So it is where a child ran ahead with the text before, if that child goes on. `benchmarks/typed.py` types many more
+edits into any files.
 """
 
 import random
