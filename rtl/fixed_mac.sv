@@ -72,22 +72,20 @@ module fixed_mac #(
 
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic [DATA_IN_0_PARALLELISM_DIM_0*ProductWidth-1:0] products;
-    // Every lane has the factors for itself, near its multipliers; synthesis would share one register otherwise.
-    logic [Factors-1:0] data_1;
-    logic [Coefficients-1:0] weight_1;
     logic signed [ProductWidth+Levels-1:0] sum;
     logic signed [Width-1:0] start, total, term;
 
-    (* keep *)
-    always_ff @(posedge clk) data_1 <= data[Factors-1:0];
-    always_ff @(posedge clk) weight_1 <= weight[lane*Row+:Coefficients];
-
     for (genvar at = 0; at < DATA_IN_0_PARALLELISM_DIM_0; at++) begin : g_product
-      logic signed [DATA_IN_0_PRECISION_0-1:0] factor;
-      logic signed [WEIGHT_PRECISION_0-1:0] coefficient;
-      assign factor = data_1[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
-      assign coefficient = weight_1[at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
-      always_ff @(posedge clk) products[at*ProductWidth+:ProductWidth] <= factor * coefficient;
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+          .DATA_IN_1_PRECISION_0(WEIGHT_PRECISION_0)
+      ) multiply (
+          .clk,
+          .moves(1'b1),
+          .data_in_0(data[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]),
+          .data_in_1(weight[lane*Row+at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0]),
+          .product(products[at*ProductWidth+:ProductWidth])
+      );
     end
 
     adder_tree #(

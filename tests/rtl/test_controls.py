@@ -196,6 +196,7 @@ def named():
 INSIDE = {
     "adder_tree": "fixed_linear",
     "fixed_mac": "fixed_linear",
+    "fixed_product": "fixed_linear",
     "fixed_requantise": "fixed_cast",
     "fixed_round": "fixed_cast",
     "fixed_saturate": "fixed_cast",

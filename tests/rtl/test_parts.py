@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mase_server.hardware.arithmetic import Windows
 from tests.rtl.bench import Bench, Case, Stream
+from tests.rtl.build import RTL, run
 from tests.rtl.designs import dilation, image_sizes, image_stream, kernel_sizes, stream
 from tests.rtl.draws import drawn, generator, integers
 from tests.rtl.test_images import kernels, pixels
@@ -312,3 +313,38 @@ def test_rates_and_latencies_are_those_of_the_contracts():
     for result, (case, first, between) in zip(Bench([each[0] for each in cases]).run(), cases, strict=True):
         assert result.fine
         assert (result.first_cycle, result.last_cycle - result.first_cycle) == (first, between), case
+
+
+#: A multiplier of an ECP5, as far as fixed_product uses it: registers for factors and product, all of one clock.
+_MULTIPLIER = """
+module MULT18X18D #(parameter REG_INPUTA_CLK = "", REG_INPUTB_CLK = "", REG_OUTPUT_CLK = "", GSR = "") (
+  input CLK0, CE0, RST0, SIGNEDA, SIGNEDB, SOURCEA, SOURCEB, input {factors}, output {product});
+  reg signed [17:0] a, b;
+  reg signed [35:0] p;
+  always @(posedge CLK0) begin
+    if (CE0) a <= {{{a}}};
+    if (CE0) b <= {{{b}}};
+    if (CE0) p <= a * b;
+  end
+  assign {{{p}}} = p;
+endmodule
+"""
+
+
+def test_a_multiplier_of_an_ecp5_makes_the_same_products(tmp_path):
+    """Yosys proves it for all factors of six cycles, the last four of which may stand still."""
+    a, b, c, p = (
+        [f"{port}{bit}" for bit in reversed(range(size))] for port, size in zip("ABCP", (18, 18, 18, 36), strict=True)
+    )
+    ports = {"factors": ", ".join(a + b + c), "product": ", ".join(p)}
+    text = _MULTIPLIER.format(**ports, **{name: ", ".join(bits) for name, bits in zip("abp", (a, b, p), strict=True)})
+    (tmp_path / "multiplier.v").write_text(text)
+    product, widths = RTL / "fixed_product.sv", "chparam -set DATA_IN_0_PRECISION_0 3 -set DATA_IN_1_PRECISION_0 4"
+    read = (
+        f"read_verilog -sv -D ECP5 {product}; read_verilog multiplier.v; {widths} fixed_product; prep -flatten -top "
+        f"fixed_product; rename fixed_product primitive; design -stash primitive; read_verilog -sv {product}; {widths} "
+        "fixed_product; prep -flatten -top fixed_product; design -copy-from primitive primitive"
+    )
+    proof = "miter -equiv -make_assert -flatten fixed_product primitive both; cd both; sat -verify -prove-asserts"
+    steps = f"{read}; {proof} -set-at 1 in_moves 1 -set-at 2 in_moves 1 -prove-skip 2 -seq 6"
+    run(["yosys", "-q", "-p", steps], cwd=tmp_path)
