@@ -22,12 +22,14 @@ module fixed_root #(
   localparam int StepWidth = $clog2(ROOT_WIDTH + 1);
   localparam logic [Width-1:0] Highest = Width'(COUNT) << (2 * (ROOT_WIDTH - 1));
 
-  logic [Width-1:0] rest, doubled, one, trial;
+  // In every step, what was found so far, doubled, and the next bit are tried: `trial` is (2 found + one) one. Both that
+  // may follow it are computed beside the comparison: a quarter of `one` less than half of it, or three quarters more.
+  localparam logic [Width-1:0] First = Highest >> 2;
+  logic [Width-1:0] rest, trial, quarter, three_quarters, left_over;
   logic [StepWidth-1:0] left;
   logic busy, fits;
 
-  assign trial = doubled + one;
-  assign fits = rest >= trial;
+  assign {fits, left_over} = {1'b1, rest} - {1'b0, trial};
   assign sum_ready = !busy && !root_valid;
 
   always_ff @(posedge clk) begin
@@ -46,16 +48,18 @@ module fixed_root #(
 
   always_ff @(posedge clk) begin
     if (sum_ready) begin
-      rest    <= (Width'(sum) + Width'(EPSILON)) << (2 * FRACTION);
-      doubled <= '0;
-      one     <= Highest;
-      left    <= StepWidth'(ROOT_WIDTH - 1);
+      rest           <= (Width'(sum) + Width'(EPSILON)) << (2 * FRACTION);
+      trial          <= Highest;
+      quarter        <= First;
+      three_quarters <= First + (First << 1);
+      left           <= StepWidth'(ROOT_WIDTH - 1);
     end else if (busy) begin
-      if (fits) rest <= rest - trial;
-      doubled <= (doubled >> 1) + (fits ? one : '0);
-      one     <= one >> 2;
-      left    <= left - 1'b1;
-      root    <= ROOT_WIDTH'({root, fits});
+      if (fits) rest <= left_over;
+      trial          <= fits ? (trial >> 1) + three_quarters : (trial >> 1) - quarter;
+      quarter        <= quarter >> 2;
+      three_quarters <= three_quarters >> 2;
+      left           <= left - 1'b1;
+      root           <= ROOT_WIDTH'({root, fits});
     end
   end
 endmodule
