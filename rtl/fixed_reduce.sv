@@ -51,10 +51,12 @@ module fixed_reduce #(
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     localparam int At = lane * Kept;
     logic signed [Element-1:0] so_far, element;
+    logic signed [Element:0] less;  // a sum, whose sign is ready before that of a comparison
     logic takes;
     assign so_far = stored[At+:Element];
     assign element = Element'($signed(data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]));
-    assign takes = first || (MAXIMUM && element > so_far);
+    assign less = (Element + 1)'(so_far) - (Element + 1)'(element);
+    assign takes = first || (MAXIMUM && less[Element]);
     assign updated[At+:Element] = takes ? element : MAXIMUM ? so_far : so_far + element;
     if (INDEX) begin : g_index
       logic [OutPrecision-1:0] position;
