@@ -134,34 +134,38 @@ module axi_reader #(
   for (genvar k = 0; k < COUNT; k++) begin : g_region
     localparam logic [31:0] Offset = OFFSETS[32*k+:32];
     localparam logic [31:0] Beats = BEATS[32*k+:32];
+    localparam logic [RoomWidth-1:0] First = (Beats <= 32'(BURST)) ? RoomWidth'(Beats) : RoomWidth'(BURST);
 
     if (Offset[11:0] != '0) begin : g_check_offset
       $error("axi_reader: region %0d begins at byte %0d, which is no multiple of 4096", k, Offset);
     end
 
-    logic [31:0] position, left, count;
-    logic [RoomWidth-1:0] room, after;
+    // Of the burst that would be asked for next; a region is picked in every second cycle at most, so these may follow
+    // `position` a cycle later. `spare` is the room in the fifo beside a burst: its sign tells whether that fits.
+    logic [31:0] position, offset, left;
+    logic [RoomWidth-1:0] count;
+    logic signed [RoomWidth:0] spare;
     logic ends, picked, unused_ready;
 
     assign left = Beats - position;
-    assign ends = left <= 32'(BURST);
-    assign count = ends ? left : 32'(BURST);
-    assign wants[k] = room >= RoomWidth'(BURST);
-    assign places[32*k+:32] = Offset + position * 32'(Bytes);
-    assign lengths[8*k+:8] = 8'(count - 1);
     assign picked = picks && wanted == IndexWidth'(k);
     assign moves[k] = data_out_0_valid[k] && data_out_0_ready[k];
-    assign after = picked ? room - RoomWidth'(count) : room;
+    assign wants[k] = !spare[RoomWidth];
 
     always_ff @(posedge clk) begin
       if (resets) begin
         position <= '0;
-        room     <= RoomWidth'(DEPTH);
+        spare    <= (RoomWidth + 1)'(DEPTH - BURST);
       end else begin
         if (picked) position <= ends ? '0 : position + 32'(BURST);
-        room <= after + RoomWidth'(moves[k]);
+        spare <= spare - (picked ? (RoomWidth + 1)'(count) : '0) + (RoomWidth + 1)'(moves[k]);
       end
+      ends   <= resets ? Beats <= 32'(BURST) : left <= 32'(BURST);
+      count  <= resets ? First : (left <= 32'(BURST)) ? RoomWidth'(left) : RoomWidth'(BURST);
+      offset <= resets ? Offset : Offset + position * 32'(Bytes);
     end
+    assign places[32*k+:32] = offset;
+    assign lengths[8*k+:8] = 8'(9'(count) - 9'd1);
 
     fifo #(
         .DATA_WIDTH(BUS_WIDTH),
@@ -171,7 +175,7 @@ module axi_reader #(
         .rst(resets),
         .data_in_0(m_axi_rdata),
         .data_in_0_valid(m_axi_rvalid && m_axi_rready && !draining && owner == IndexWidth'(k)),
-        .data_in_0_ready(unused_ready),  // `room` has seen to it
+        .data_in_0_ready(unused_ready),  // `spare` has seen to it
         .data_out_0(data_out_0[k*BUS_WIDTH+:BUS_WIDTH]),
         .data_out_0_valid(data_out_0_valid[k]),
         .data_out_0_ready(data_out_0_ready[k])
