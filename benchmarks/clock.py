@@ -1,10 +1,10 @@
 """The clock of emitted designs and of single components after place and route, for an ECP5-85k of speed grade 6.
 
 Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them without pins, once for each seed; the figure
-is the median. Multipliers have their own registers (`fixed_product`); nextpnr counts no way between these: what is slower
-than the 3.9 ns of a multiplier without them is told as it is. A component has the sizes that its parameters have by default, and stands between registers, so that the
-paths from its inputs and to its outputs count. `--path` tells the cells of the first seed's longest
-path.
+is the median. Multipliers have registers of their own (`fixed_product`); nextpnr counts no time between these, which is
+less than the 3.9 ns of a multiplier without them. A component has the sizes that its parameters have by default, and
+stands between registers, so that the paths from its inputs and to its outputs count. `--path` tells the cells of the
+first seed's longest path.
 
 Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...]
 

@@ -2,7 +2,7 @@
 /// A client with a burst requests; while no burst is under way the highest one that requests is granted, and keeps the
 /// multipliers until its beat with `last` has moved. One beat a cycle, without a gap between bursts of any clients.
 /// `data` and `weight` come a cycle after the beat moved. PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters).
-/// `total` holds PAR_OUT sums 4 + $clog2(PAR_IN) cycles after the last beat moved; the clients count these cycles.
+/// `total` holds PAR_OUT sums 5 + $clog2(PAR_IN) cycles after the last beat moved; the clients count these cycles.
 /// Never stands still: a client that requests has all beats of its burst, and room for the result.
 module fixed_engine #(
     parameter int COUNT                        = 2,
@@ -26,7 +26,7 @@ module fixed_engine #(
 );
   localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
   localparam int ProductWidth = DATA_IN_0_PRECISION_0 + WEIGHT_PRECISION_0;
-  localparam int Summed = Levels + 1;
+  localparam int Summed = Levels + 2;
 
   if (SUM_WIDTH < ProductWidth + Levels) begin : g_check
     $error("fixed_engine: SUM_WIDTH is %0d; sums have at least %0d bits", SUM_WIDTH, ProductWidth + Levels);
@@ -49,7 +49,7 @@ module fixed_engine #(
     if (!busy) owner <= picked;
   end
 
-  // Flags travel beside the data: with it, the factors, the products, and each level of the tree.
+  // Flags travel beside the data: with it, what was selected, the factors, the products, and each level of the tree.
   logic valid_1, first_1;
   logic [Summed:0] valid_at, first_at;
 
@@ -64,17 +64,18 @@ module fixed_engine #(
     first_at <= {first_at[Summed-1:0], first_1};
   end
 
-  // What the granted client sent.
-  logic [Beat-1:0] beat;
-  logic [Rows-1:0] rows;
+  // What the granted client sent, in registers of its own: it has a long way to all multipliers.
+  logic [Beat-1:0] selected, beat;
+  logic [Rows-1:0] selected_rows, rows;
   always_comb begin
-    beat = '0;
-    rows = '0;
+    selected = '0;
+    selected_rows = '0;
     for (int client = 0; client < COUNT; client++) begin
-      beat |= data[client*Beat+:Beat] & {Beat{moves_1[client]}};
-      rows |= weight[client*Rows+:Rows] & {Rows{moves_1[client]}};
+      selected |= data[client*Beat+:Beat] & {Beat{moves_1[client]}};
+      selected_rows |= weight[client*Rows+:Rows] & {Rows{moves_1[client]}};
     end
   end
+  always_ff @(posedge clk) {beat, rows} <= {selected, selected_rows};
 
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic [DATA_IN_0_PARALLELISM_DIM_0*ProductWidth-1:0] products;

@@ -3,7 +3,7 @@
 /// The engine's lanes (ENGINE_PARALLELISM_DIM_0 of input, _1 of output) need not divide the sizes: the last beat of a
 /// vector, and of its results, is padded. Beats of the streams (the two PARALLELISM parameters) divide both.
 /// A vector takes BeatsIn * Passes cycles of the engine, the sizes over its lanes, rounded up. It waits until it is whole,
-/// and for `weight_valid`; the next one arrives meanwhile. From then on 10 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles and
+/// and for `weight_valid`; the next one arrives meanwhile. From then on 11 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles and
 /// those of a burst to the first result.
 /// With GROUPS vectors come in turns of GROUPS, each for OUT / GROUPS of the results: windows of a grouped convolution.
 /// `weight_address` counts beats of input, passes, then groups, and `weight` is wanted a cycle after `step`; where lanes are
@@ -113,7 +113,7 @@ module shared_core #(
 
   // A burst begins when there is a place for its result, which is kept from then on until the result leaves.
   localparam int Levels = $clog2(Lanes);
-  localparam int Delay = 9 + Levels;
+  localparam int Delay = 10 + Levels;
   localparam int Places = (Delay + BeatsIn - 2) / BeatsIn + 2;
   localparam int PlacesWidth = $clog2(Places + 1);
 
@@ -162,10 +162,10 @@ module shared_core #(
   end
 
   // ends[k]: the last beat of a burst moved k + 1 cycles ago. Then come its total, bias, rounding and saturation.
-  logic [Levels+6:0] ends;
+  logic [Levels+7:0] ends;
   always_ff @(posedge clk) begin
     if (rst) ends <= '0;
-    else ends <= {ends[Levels+5:0], step && last};
+    else ends <= {ends[Levels+6:0], step && last};
   end
 
   // Nothing of products or bias is lost, as in fixed_mac.
@@ -188,7 +188,7 @@ module shared_core #(
 
   always_ff @(posedge clk) begin
     if (rst) bias_address <= '0;
-    else if (ends[Levels+2]) bias_address <= (bias_address == IndexWidth'(BiasDepth - 1)) ? '0 : bias_address + 1'b1;
+    else if (ends[Levels+3]) bias_address <= (bias_address == IndexWidth'(BiasDepth - 1)) ? '0 : bias_address + 1'b1;
   end
 
   logic [ResultWidth-1:0] result, given;
@@ -239,7 +239,7 @@ module shared_core #(
       .clk,
       .rst,
       .data_in_0(result),
-      .data_in_0_valid(ends[Levels+6]),
+      .data_in_0_valid(ends[Levels+7]),
       .data_in_0_ready(unused_ready),
       .data_out_0(given),
       .data_out_0_valid(result_valid),
