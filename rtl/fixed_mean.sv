@@ -1,6 +1,6 @@
-/// Divide sums by the number DIVISOR and round once, half to even, then saturate: exactly, by a multiplication with the
-/// reciprocal and a comparison of the remainder. With a power of two it is a shift.
-/// Three cycles of latency, one beat of DATA_IN_0_PARALLELISM_DIM_0 sums per cycle. Does not cut the ready path.
+/// Divide sums by the number DIVISOR and round once, half to even, then saturate: exactly, by one multiplication with a
+/// reciprocal. With a power of two it is a shift.
+/// Four cycles of latency, one beat of DATA_IN_0_PARALLELISM_DIM_0 sums per cycle. Does not cut the ready path.
 /// Does not take more than 40 bits of sum, the shift to the output's fraction included. Is arithmetic.mean in Python.
 module fixed_mean #(
     parameter int DATA_IN_0_PRECISION_0       = 12,
@@ -26,44 +26,65 @@ module fixed_mean #(
   // An offset that is a multiple of the divisor makes every numerator positive: Offset * Divisor >= 2**(Width - 1).
   localparam int Width = DATA_IN_0_PRECISION_0 + Left;
   localparam logic [63:0] Offset = ((64'd1 << (Width - 1)) + Divisor - 64'd1) / Divisor;
-  localparam int Unsigned = $clog2((64'd1 << (Width - 1)) + Offset * Divisor);
-  // floor(n / Divisor) = n * Reciprocal >> Scale for all n of so many bits.
-  localparam int Scale = Unsigned + $clog2(Divisor + 64'd1);
-  localparam logic [Unsigned+1:0] Reciprocal = (Unsigned + 2)'(((64'd1 << Scale) + Divisor - 64'd1) / Divisor);
+  // n / Divisor + 1/2 = (2 n + Divisor) / Double, rounded down. What is halfway is a multiple of Double: one less if odd.
+  localparam logic [63:0] Double = 64'd2 * Divisor;
+  localparam logic [63:0] Added = Offset * Double + Divisor;
+  localparam int Unsigned = $clog2((64'd1 << Width) + Added);
+  // For all N of so many bits, N * Reciprocal >> Scale is floor(N / Double), and where that is exact, the bits below are
+  // less than Reciprocal.
+  localparam int Scale = Unsigned + $clog2(Double);
+  localparam logic [Unsigned:0] Reciprocal = (Unsigned + 1)'(((64'd1 << Scale) + Double - 64'd1) / Double);
+  localparam int Fewer = Width + 2 - $clog2(Divisor + 64'd1);
+  localparam int RoundedWidth = (Fewer > 2) ? Fewer : 2;
+  localparam bit IsPower = (Divisor & (Divisor - 64'd1)) == '0;
 
-  if (Scale > 62) begin : g_check
+  if (Scale > 63) begin : g_check
     $error("fixed_mean: sums of %0d bits, shifted by %0d, are too long to be divided by %0d", DATA_IN_0_PRECISION_0,
            Shift, DIVISOR);
   end
 
-  logic valid_1, valid_2;
+  logic [2:0] valid_at;
   assign data_in_0_ready = !data_out_0_valid || data_out_0_ready;
 
   always_ff @(posedge clk) begin
-    if (rst) {data_out_0_valid, valid_2, valid_1} <= '0;
-    else if (data_in_0_ready) {data_out_0_valid, valid_2, valid_1} <= {valid_2, valid_1, data_in_0_valid};
+    if (rst) {data_out_0_valid, valid_at} <= '0;
+    else if (data_in_0_ready) {data_out_0_valid, valid_at} <= {valid_at, data_in_0_valid};
   end
 
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic signed [DATA_IN_0_PRECISION_0-1:0] sum;
-    logic [Unsigned-1:0] numerator, numerator_1, numerator_2, quotient, remainder;
-    logic [Unsigned-1:0] quotient_2;
-    logic [2*Unsigned+1:0] product;
-    logic signed [Unsigned+1:0] rounded;
+    logic [Unsigned-1:0] numerator;
+    logic [2*Unsigned+2:0] product;
+    logic signed [RoundedWidth-1:0] quotient, rounded;
     logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
-    logic up;
+    logic less;
 
     assign sum = data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
-    assign numerator = (Unsigned'(sum) << Left) + Unsigned'(Offset * Divisor);
-    assign product = (2 * Unsigned + 2)'(numerator_1) * (2 * Unsigned + 2)'(Reciprocal);
-    assign quotient = Unsigned'(product >> Scale);
-    assign remainder = numerator_2 - Unsigned'(quotient_2 * Unsigned'(Divisor));
-    assign up = {remainder, 1'b0} > (Unsigned + 1)'(Divisor)
-        || ({remainder, 1'b0} == (Unsigned + 1)'(Divisor) && (quotient_2[0] ^ Offset[0]));
-    assign rounded = $signed({2'b0, quotient_2}) - $signed((Unsigned + 2)'(Offset)) + $signed((Unsigned + 2)'(up));
+    assign numerator = (Unsigned'(sum) << (Left + 1)) + Unsigned'(Added);
+
+    if (IsPower) begin : g_shift
+      logic [Unsigned-1:0] numerator_1;
+      always_ff @(posedge clk) begin
+        if (data_in_0_ready) begin
+          numerator_1 <= numerator;
+          product <= (2 * Unsigned + 3)'(numerator_1) << Unsigned;
+        end
+      end
+    end else begin : g_multiply
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(Unsigned + 1),
+          .DATA_IN_1_PRECISION_0(Unsigned + 2)
+      ) multiply (
+          .clk,
+          .moves(data_in_0_ready),
+          .data_in_0({1'b0, numerator}),
+          .data_in_1({1'b0, Reciprocal}),
+          .product(product)
+      );
+    end
 
     fixed_saturate #(
-        .DATA_IN_0_PRECISION_0(Unsigned + 2),
+        .DATA_IN_0_PRECISION_0(RoundedWidth),
         .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0)
     ) saturate (
         .data_in_0 (rounded),
@@ -72,11 +93,11 @@ module fixed_mean #(
 
     always_ff @(posedge clk) begin
       if (data_in_0_ready) begin
-        numerator_1 <= numerator;
-        numerator_2 <= numerator_1;
-        quotient_2  <= quotient;
+        quotient <= RoundedWidth'(product >> Scale) - RoundedWidth'(Offset);
+        less <= product[Scale-1:0] < Scale'(Reciprocal) && (product[Scale] ^ Offset[0]);
         data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= saturated;
       end
     end
+    assign rounded = quotient - $signed(RoundedWidth'(less));
   end
 endmodule

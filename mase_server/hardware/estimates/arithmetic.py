@@ -392,11 +392,11 @@ def of_average_pool2d(given: Given) -> Cost:
 
 
 def mean_cost(given: Given, divisor: int) -> Cost:
-    """One lane of `fixed_mean`: the reciprocal and the remainder are products, except with powers of two."""
+    """One lane of `fixed_mean`: a product with the reciprocal, except with powers of two."""
     width = given["DATA_IN_0_PRECISION_0"] + clog2(divisor)
     if divisor & (divisor - 1) == 0:
-        return Cost(logic=18, carries=1.4 * width)
-    return multiplications_cost(2) + Cost(logic=30, carries=2.3 * width)
+        return Cost(logic=12, carries=0.85 * width)
+    return multiplications_cost(1) + Cost(logic=15, carries=1.8 * width)
 
 
 def _pool_cost(given: Given, maximum: bool) -> Cost:

@@ -335,7 +335,7 @@ def _average_pool(given: Given, place: Place) -> Iterable[Process]:
         yield windows.reduced_image(source, sums, images)
     else:
         yield from _reduced_window_processes(images, source, sums, place)
-    yield from streams.pipeline_processes(sums, place.outs[0], 3)
+    yield from streams.pipeline_processes(sums, place.outs[0], 4)
 
 
 def _border_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -424,7 +424,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_max_pool2d": _max_pool,
     "fixed_multiply": _elementwise_timing,
     "fixed_norm": _norm_timing,
-    "fixed_mean": _pipeline_timing(3),
+    "fixed_mean": _pipeline_timing(4),
     "fixed_recurrent": _recurrent_timing,
     "fixed_reduce": _reduce_timing,
     "fixed_softmax": _softmax_timing,
