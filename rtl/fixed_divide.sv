@@ -1,6 +1,6 @@
 /// Divide numbers without sign, rounded half to even: result = numerator * 2**FRACTION / denominator, saturated to the
 /// largest of RESULT_WIDTH bits with a sign. Restoring division, a stage for each bit of the quotient.
-/// QUOTIENT_WIDTH + 1 cycles of latency, one division per cycle. All stages move together while `moves` is high.
+/// QUOTIENT_WIDTH + 2 cycles of latency, one division per cycle. All stages move together while `moves` is high.
 /// Does not divide by 0, and takes no quotient of more than QUOTIENT_WIDTH bits.
 module fixed_divide #(
     parameter int NUMERATOR_WIDTH   = 8,
@@ -43,13 +43,16 @@ module fixed_divide #(
   logic [QUOTIENT_WIDTH-1:0] quotient;
   logic [DENOMINATOR_WIDTH-1:0] rest, divisor;
   logic up;
+  logic [QUOTIENT_WIDTH-1:0] quotient_1;
+  logic signed [DENOMINATOR_WIDTH+1:0] less;
   logic signed [QUOTIENT_WIDTH+1:0] rounded;
   logic signed [RESULT_WIDTH-1:0] saturated;
   assign quotient = g_stage[QUOTIENT_WIDTH].bits;
   assign rest = g_stage[QUOTIENT_WIDTH].rest;
   assign divisor = g_stage[QUOTIENT_WIDTH].divisor;
-  assign up = {rest, 1'b0} > {1'b0, divisor} || ({rest, 1'b0} == {1'b0, divisor} && quotient[0]);
-  assign rounded = $signed({2'b0, quotient}) + $signed((QUOTIENT_WIDTH + 2)'({1'b0, up}));
+  // Up if twice the rest is more than the divisor, or as much where the quotient is odd: the sign of one difference.
+  assign less = $signed({2'b0, divisor}) - $signed({1'b0, rest, quotient[0]});
+  assign rounded = $signed({2'b0, quotient_1}) + $signed((QUOTIENT_WIDTH + 2)'({1'b0, up}));
 
   fixed_saturate #(
       .DATA_IN_0_PRECISION_0(QUOTIENT_WIDTH + 2),
@@ -59,5 +62,11 @@ module fixed_divide #(
       .data_out_0(saturated)
   );
 
-  always_ff @(posedge clk) if (moves) result <= saturated;
+  always_ff @(posedge clk) begin
+    if (moves) begin
+      quotient_1 <= quotient;
+      up         <= less[DENOMINATOR_WIDTH+1];
+      result     <= saturated;
+    end
+  end
 endmodule

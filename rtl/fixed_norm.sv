@@ -3,7 +3,7 @@
 /// n = c 2**ROOT_FRACTION / root, rounded half to even to NORM_FRACTION bits; out = n weight + bias, requantised.
 /// EPSILON is eps 4**DATA_IN_0_PRECISION_1 times N**3, or times N without MEAN, and at least 1.
 /// One beat per cycle, but a row takes ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS + ROOT_WIDTH +
-/// NORM_FRACTION + 20 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
+/// NORM_FRACTION + 24 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
 /// With SERIAL it has no multipliers: a beat takes a cycle for each bit of c, or if that is more, of the weight, and one.
 /// Is arithmetic.norm in Python. Does not cut the ready path at its output.
 module fixed_norm #(
@@ -53,7 +53,7 @@ module fixed_norm #(
   // |c| / root is at most sqrt(N), and twice that where the root has lost its fraction.
   localparam int QuotientWidth = (SizeBits + 1) / 2 + 2 + NORM_FRACTION;
   localparam int NormWidth = QuotientWidth + 2;
-  localparam int Divided = QuotientWidth + 1;
+  localparam int Divided = QuotientWidth + 2;
   // Products that need a multiplier: by the row's size, and by the weight.
   localparam bit SerialSize = SERIAL && MEAN && (Size & (Size - 1)) != 0;
   localparam bit SerialWeight = SERIAL && HAS_WEIGHT;
@@ -204,9 +204,17 @@ module fixed_norm #(
       else if (branch_ready[1]) squares_valid <= branch_valid[1];
     end
     for (genvar lane = 0; lane < Lanes; lane++) begin : g_square
-      logic signed [CentredWidth-1:0] element;
-      assign element = centred[lane*CentredWidth+:CentredWidth];
-      always_ff @(posedge clk) if (branch_ready[1]) squares[lane*SquareWidth+:SquareWidth] <= element * element;
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(CentredWidth),
+          .DATA_IN_1_PRECISION_0(CentredWidth),
+          .BARE(1'b1)
+      ) square (
+          .clk,
+          .moves(branch_ready[1]),
+          .data_in_0(centred[lane*CentredWidth+:CentredWidth]),
+          .data_in_1(centred[lane*CentredWidth+:CentredWidth]),
+          .product(squares[lane*SquareWidth+:SquareWidth])
+      );
     end
   end
 
@@ -271,16 +279,16 @@ module fixed_norm #(
 
   // The quotient, the product and its rounding: all stages move together, but for a serial product between them.
   logic [Divided-1:0] valid_at;
-  logic [1:0] last_valid_at;
+  logic [2:0] last_valid_at;
   logic last_moves, product_valid, product_ready;
   assign last_moves = !data_out_0_valid || data_out_0_ready;
-  assign data_out_0_valid = last_valid_at[1];
+  assign data_out_0_valid = last_valid_at[2];
   assign moves = SerialWeight ? !valid_at[Divided-1] || product_ready : last_moves;
   always_ff @(posedge clk) begin
     if (rst) {valid_at, last_valid_at} <= '0;
     else begin
       if (moves) valid_at <= {valid_at[Divided-2:0], pair_valid};
-      if (last_moves) last_valid_at <= {last_valid_at[0], product_valid};
+      if (last_moves) last_valid_at <= {last_valid_at[1:0], product_valid};
     end
   end
 
@@ -331,6 +339,8 @@ module fixed_norm #(
   localparam int ProductWidth = FactoredWidth + ProductShift;
   localparam int BiasWidth = BIAS_PRECISION_0 + BiasShift;
   localparam int Width = ((ProductWidth > BiasWidth) ? ProductWidth : BiasWidth) + 1;
+  localparam int Shifted = Width - Fraction + DATA_OUT_0_PRECISION_1;
+  localparam int RoundedWidth = ((Shifted > 1) ? Shifted : 1) + 1;
 
   // Norms times weights, beside their biases.
   logic [Lanes*NormWidth-1:0] norms;
@@ -359,13 +369,37 @@ module fixed_norm #(
   end else begin : g_product_at_once
     for (genvar lane = 0; lane < Lanes; lane++) begin : g_factor
       logic signed [NormWidth-1:0] norm;
-      logic signed [WEIGHT_PRECISION_0-1:0] factor;
       assign norm = norms[lane*NormWidth+:NormWidth];
-      assign factor = weight[lane*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
-      assign products[lane*FactoredWidth+:FactoredWidth] = FactoredWidth'(norm) * FactoredWidth'(factor);
+      if (HAS_WEIGHT) begin : g_multiply
+        fixed_product #(
+            .DATA_IN_0_PRECISION_0(NormWidth),
+            .DATA_IN_1_PRECISION_0(WEIGHT_PRECISION_0)
+        ) multiply (
+            .clk,
+            .moves(last_moves),
+            .data_in_0(norm),
+            .data_in_1(weight[lane*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0]),
+            .product(products[lane*FactoredWidth+:FactoredWidth])
+        );
+      end else begin : g_one
+        logic signed [NormWidth-1:0] norm_1;
+        always_ff @(posedge clk) begin
+          if (last_moves) norm_1 <= norm;
+          if (last_moves) products[lane*FactoredWidth+:FactoredWidth] <= FactoredWidth'(norm_1);
+        end
+      end
     end
-    assign offsets = bias;
-    assign product_valid = valid_at[Divided-1];
+    logic valid_1;
+    logic [Lanes*BIAS_PRECISION_0-1:0] bias_1;
+    always_ff @(posedge clk) begin
+      if (rst) {product_valid, valid_1} <= '0;
+      else if (last_moves) {product_valid, valid_1} <= {valid_1, valid_at[Divided-1]};
+      if (last_moves) {offsets, bias_1} <= {bias_1, bias};
+    end
+    if (!HAS_WEIGHT) begin : g_no_weight
+      logic unused_weight;
+      assign unused_weight = &{1'b0, weight};
+    end
     assign product_ready = last_moves;
   end
 
@@ -377,7 +411,8 @@ module fixed_norm #(
     logic signed [FactoredWidth-1:0] product;
     logic signed [BIAS_PRECISION_0-1:0] offset;
     logic signed [Width-1:0] exact;
-    logic signed [DATA_OUT_0_PRECISION_0-1:0] requantised;
+    logic signed [RoundedWidth-1:0] rounded, rounded_1;
+    logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
 
     assign element = held[lane*CentredWidth+:CentredWidth];
     assign magnitude = element[CentredWidth-1] ? -element : element;
@@ -399,21 +434,29 @@ module fixed_norm #(
         .result(quotient)
     );
 
-    fixed_requantise #(
+    fixed_round #(
         .DATA_IN_0_PRECISION_0(Width),
         .DATA_IN_0_PRECISION_1(Fraction),
-        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
-        .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1)
-    ) requantise (
-        .data_in_0 (exact),
-        .data_out_0(requantised)
+        .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+        .ROUNDED_WIDTH(RoundedWidth)
+    ) rounds (
+        .data_in_0(exact),
+        .rounded
+    );
+    fixed_saturate #(
+        .DATA_IN_0_PRECISION_0(RoundedWidth),
+        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0)
+    ) saturate (
+        .data_in_0 (rounded_1),
+        .data_out_0(saturated)
     );
 
     always_ff @(posedge clk) begin
       if (moves) negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
       if (last_moves) begin
         exact <= (Width'(product) <<< ProductShift) + (Width'(offset) <<< BiasShift);
-        data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= requantised;
+        rounded_1 <= rounded;
+        data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= saturated;
       end
     end
   end

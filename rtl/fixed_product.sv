@@ -1,10 +1,11 @@
-/// The exact product of two signed numbers, with a register for the factors and one for the product.
-/// Two cycles of latency, one product a cycle; both registers stand still while `moves` is low.
+/// The exact product of two signed numbers, with a register for it, and one for the factors unless BARE.
+/// Two cycles of latency, or one, and one product a cycle; all registers stand still while `moves` is low.
 /// Yosys leaves the registers of an ECP5's multipliers unused. Read with the macro ECP5, factors of up to 18 bits have
-/// a MULT18X18D with these two registers inside; other tools find them by themselves.
+/// a MULT18X18D with these registers inside; other tools find them by themselves.
 module fixed_product #(
     parameter int DATA_IN_0_PRECISION_0 = 8,
     parameter int DATA_IN_1_PRECISION_0 = 8,
+    parameter bit BARE                  = 1'b0,
     localparam int Width                = DATA_IN_0_PRECISION_0 + DATA_IN_1_PRECISION_0
 ) (
     input  logic                                    clk,
@@ -26,8 +27,8 @@ module fixed_product #(
     assign a = 18'(data_in_0);
     assign b = 18'(data_in_1);
     MULT18X18D #(
-        .REG_INPUTA_CLK("CLK0"),
-        .REG_INPUTB_CLK("CLK0"),
+        .REG_INPUTA_CLK(BARE ? "NONE" : "CLK0"),
+        .REG_INPUTB_CLK(BARE ? "NONE" : "CLK0"),
         .REG_OUTPUT_CLK("CLK0"),
         .GSR("DISABLED")
     ) multiplier (
@@ -58,10 +59,15 @@ module fixed_product #(
   end else begin : g_registers
     logic signed [DATA_IN_0_PRECISION_0-1:0] left;
     logic signed [DATA_IN_1_PRECISION_0-1:0] right;
-    // Products of the same factor have it for themselves, near their multipliers; synthesis would share one register.
-    (* keep *)
-    always_ff @(posedge clk) if (moves) left <= data_in_0;
-    always_ff @(posedge clk) if (moves) right <= data_in_1;
+    if (BARE) begin : g_bare
+      assign left  = data_in_0;
+      assign right = data_in_1;
+    end else begin : g_factors
+      // Products of the same factor have it for themselves, near their multipliers; synthesis would share one register.
+      (* keep *)
+      always_ff @(posedge clk) if (moves) left <= data_in_0;
+      always_ff @(posedge clk) if (moves) right <= data_in_1;
+    end
     always_ff @(posedge clk) if (moves) product <= left * right;
   end
 endmodule

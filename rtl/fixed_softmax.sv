@@ -1,7 +1,7 @@
 /// Softmax over rows of DATA_IN_0_TENSOR_SIZE_DIM_0 numbers: exp(x - maximum) / sum, in integers throughout.
 /// The exponentials come from a table and have EXP_FRACTION bits after the point; their sum is exact; the quotient is
 /// rounded once, half to even, and saturated (1 is beyond most formats). One beat per cycle, a row in as many cycles as
-/// it has beats, 2 * BEATS + 7 cycles of latency and one for each of the output's bits after the point; stores four rows.
+/// it has beats, 2 * BEATS + 8 cycles of latency and one for each of the output's bits after the point; stores four rows.
 /// With HAS_MASK, what MASK_FILE has a 1 for is left out, and a row of such alone gives zeros; a word for each of MASK_BEATS
 /// beats, then again from the first.
 /// FILE has 2**DATA_IN_0_PRECISION_0 words of EXP_FRACTION + 1 bits: word d is exp(-d / 2**DATA_IN_0_PRECISION_1).
@@ -35,7 +35,7 @@ module fixed_softmax #(
   localparam int TermWidth = ExpWidth + 1;  // with the sign that sums are computed with
   localparam int SumWidth = TermWidth + $clog2(Beats) + $clog2(Lanes);
   localparam int QuotientWidth = DATA_OUT_0_PRECISION_1 + 1;
-  localparam int Stages = QuotientWidth + 1;
+  localparam int Stages = QuotientWidth + 2;
 
   if (Beats * Lanes != DATA_IN_0_TENSOR_SIZE_DIM_0) begin : g_check
     $error("fixed_softmax: %0d numbers are no multiple of %0d a beat", DATA_IN_0_TENSOR_SIZE_DIM_0, Lanes);

@@ -202,11 +202,11 @@ def test_roots_of_means_are_exact():
     Bench(numbered(root, draws)).check_all()
 
 
-DIVIDE = """logic [{stages}:0] at; logic moves;
+DIVIDE = """logic [{stages} + 1:0] at; logic moves;
 assign moves = !{{data_out_0_valid}} || {{data_out_0_ready}};
 assign {{data_in_0_ready}} = moves;
-assign {{data_out_0_valid}} = at[{stages}];
-always_ff @(posedge clk) if (rst) at <= '0; else if (moves) at <= {{{{at[{stages} - 1:0], {{data_in_0_valid}}}}}};
+assign {{data_out_0_valid}} = at[{stages} + 1];
+always_ff @(posedge clk) if (rst) at <= '0; else if (moves) at <= {{{{at[{stages}:0], {{data_in_0_valid}}}}}};
 logic [{top} - 1:0] numerator; logic [{bottom} - 1:0] denominator;
 assign {{{{denominator, numerator}}}} = {{data_in_0}};
 fixed_divide #(.NUMERATOR_WIDTH({top}), .DENOMINATOR_WIDTH({bottom}), .FRACTION({fraction}),

@@ -381,7 +381,7 @@ def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
     yield streams.register_process(largest, power)
     summed, processes = _row_statistic_processes(power, beats, place)
     yield from processes
-    yield from streams.pipeline_processes(summed, place.outs[0], given["DATA_OUT_0_PRECISION_1"] + 2)
+    yield from streams.pipeline_processes(summed, place.outs[0], given["DATA_OUT_0_PRECISION_1"] + 3)
 
 
 def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -397,15 +397,15 @@ def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
             row = scaled
         source = place.link()
         yield streams.register_process(row, source)
-    rooted, divided = place.link(), widths.quotient + 1
+    rooted, divided = place.link(), widths.quotient + 2
     yield products.root_rows(source, rooted, beats, widths.root, widths.centred if serial else 0)
     if serial and given["HAS_WEIGHT"]:
         normal, weighed = place.link(), place.link()
         yield from streams.pipeline_processes(rooted, normal, divided)
         yield streams.register_process(normal, weighed, given["WEIGHT_PRECISION_0"] + 1)
-        yield from streams.pipeline_processes(weighed, place.outs[0], 2)
+        yield from streams.pipeline_processes(weighed, place.outs[0], 3)
     else:
-        yield from streams.pipeline_processes(rooted, place.outs[0], divided + 2)
+        yield from streams.pipeline_processes(rooted, place.outs[0], divided + 5)
 
 
 #: By the name of the module.
