@@ -1,5 +1,5 @@
 /// The product of two streams, element by element: exact, then requantised.
-/// Two cycles of latency, one beat per cycle, both operands taken in the same cycle. A multiplier a lane. ReLU or none.
+/// Three cycles of latency, one beat per cycle, both operands taken in the same cycle. A multiplier a lane. ReLU or none.
 /// Does not cut the ready path, and an operand's ready depends on the valid of the other one: where both come from one
 /// fork, put a fifo into the shorter way. Is arithmetic.multiply in Python.
 module fixed_multiply #(
@@ -30,8 +30,10 @@ module fixed_multiply #(
 );
   localparam int Fraction = DATA_IN_0_PRECISION_1 + DATA_IN_1_PRECISION_1;
   localparam int Width = DATA_IN_0_PRECISION_0 + DATA_IN_1_PRECISION_0;
+  localparam int Shifted = Width - Fraction + DATA_OUT_0_PRECISION_1;
+  localparam int RoundedWidth = ((Shifted > 1) ? Shifted : 1) + 1;
 
-  logic moves, valid, valid_1;
+  logic moves, valid, valid_1, valid_2;
   assign moves = !data_out_0_valid || data_out_0_ready;
 
   stream_join #(
@@ -44,34 +46,54 @@ module fixed_multiply #(
   );
 
   always_ff @(posedge clk) begin
-    if (rst) {data_out_0_valid, valid_1} <= '0;
-    else if (moves) {data_out_0_valid, valid_1} <= {valid_1, valid};
+    if (rst) {data_out_0_valid, valid_2, valid_1} <= '0;
+    else if (moves) {data_out_0_valid, valid_2, valid_1} <= {valid_2, valid_1, valid};
   end
 
   for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
     logic signed [DATA_IN_0_PRECISION_0-1:0] left;
     logic signed [DATA_IN_1_PRECISION_0-1:0] right;
     logic signed [Width-1:0] exact;
-    logic signed [DATA_OUT_0_PRECISION_0-1:0] requantised;
+    logic signed [RoundedWidth-1:0] rounded, rounded_1;
+    logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
     assign left  = data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
     assign right = data_in_1[lane*DATA_IN_1_PRECISION_0+:DATA_IN_1_PRECISION_0];
 
-    fixed_requantise #(
+    fixed_product #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_1_PRECISION_0(DATA_IN_1_PRECISION_0),
+        .BARE(1'b1)
+    ) multiply (
+        .clk,
+        .moves,
+        .data_in_0(left),
+        .data_in_1(right),
+        .product(exact)
+    );
+
+    fixed_round #(
         .DATA_IN_0_PRECISION_0(Width),
         .DATA_IN_0_PRECISION_1(Fraction),
-        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
         .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
         .FLOOR(FLOOR),
+        .ROUNDED_WIDTH(RoundedWidth)
+    ) rounds (
+        .data_in_0(exact),
+        .rounded
+    );
+    fixed_saturate #(
+        .DATA_IN_0_PRECISION_0(RoundedWidth),
+        .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
         .RELU(RELU)
-    ) requantise (
-        .data_in_0 (exact),
-        .data_out_0(requantised)
+    ) saturate (
+        .data_in_0 (rounded_1),
+        .data_out_0(saturated)
     );
 
     always_ff @(posedge clk) begin
       if (moves) begin
-        exact <= left * right;
-        data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= requantised;
+        rounded_1 <= rounded;
+        data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= saturated;
       end
     end
   end

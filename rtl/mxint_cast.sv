@@ -2,7 +2,7 @@
 /// MANTISSA_WIDTH bits. With 2**k the power at or below a block's largest magnitude, numbers become multiples of
 /// 2**(k - MANTISSA_WIDTH + 2), half to even, and saturate at 2**(MANTISSA_WIDTH - 1) - 1 of them on both sides; a step below
 /// that of the stream changes nothing. Numbers keep their fraction and have one bit more, since one may be rounded up to it.
-/// BLOCK_SIZE / PAR + 5 cycles of latency for a block's first beat, one beat per cycle, the next block arrives meanwhile.
+/// BLOCK_SIZE / PAR + 7 cycles of latency for a block's first beat, one beat per cycle, the next block arrives meanwhile.
 /// Stores two blocks. Is arithmetic.round_blocks in Python. Does not cut the ready path at its output, and does not take blocks
 /// that PAR does not divide, nor mantissas of more bits than the numbers, which would change nothing.
 module mxint_cast #(
@@ -36,16 +36,19 @@ module mxint_cast #(
     $error("mxint_cast: mantissas have 2 to %0d bits, not %0d", Width, MANTISSA_WIDTH);
   end
 
-  logic [Lanes*(Width+1)-1:0] magnitudes;
-  for (genvar lane = 0; lane < Lanes; lane++) begin : g_magnitude
-    logic signed [Width:0] number;
-    assign number = (Width + 1)'($signed(data_in_0[lane*Width+:Width]));
-    assign magnitudes[lane*(Width+1)+:Width+1] = number[Width] ? -number : number;
+  // Twice the magnitude, one less for negative numbers: in the same order, and no sum is needed before the comparison.
+  logic [Lanes*(Width+1)-1:0] doubled;
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_doubled
+    logic [Width-1:0] number;
+    assign number = data_in_0[lane*Width+:Width];
+    assign doubled[lane*(Width+1)+:Width+1] = {1'b0, number[Width-2:0] ^ {(Width - 1) {number[Width-1]}}, number[Width-1]};
   end
 
-  logic [InWidth-1:0] beat, beat_1;
-  logic [Width:0] largest;
-  logic beat_valid, beat_ready, valid_1, valid_2, advance;
+  logic [InWidth-1:0] beat, beat_0, beat_1;
+  logic [Width:0] largest_doubled;
+  logic [Width-1:0] largest;
+  logic beat_valid, beat_ready, advance;
+  logic [3:0] valid_at;
 
   row_statistic #(
       .DATA_IN_0_PRECISION_0(Width),
@@ -57,40 +60,45 @@ module mxint_cast #(
       .clk,
       .rst,
       .data_in_0,
-      .reduced(magnitudes),
+      .reduced(doubled),
       .data_in_0_valid,
       .data_in_0_ready,
       .data_out_0(beat),
-      .statistic(largest),
+      .statistic(largest_doubled),
       .data_out_0_valid(beat_valid),
       .data_out_0_ready(beat_ready)
   );
 
-  // Three registers that move together: the zeros above the largest magnitude, numbers without them, and their rounding.
+  // Five registers that move together: the largest magnitude, the zeros above it, numbers without them, their
+  // rounding, and what is in range of that, shifted back.
   assign advance = !data_out_0_valid || data_out_0_ready;
   assign beat_ready = advance;
   always_ff @(posedge clk) begin
-    if (rst) {data_out_0_valid, valid_2, valid_1} <= '0;
-    else if (advance) {data_out_0_valid, valid_2, valid_1} <= {valid_2, valid_1, beat_valid};
+    if (rst) {data_out_0_valid, valid_at} <= '0;
+    else if (advance) {data_out_0_valid, valid_at} <= {valid_at, beat_valid};
   end
 
-  logic [ShiftWidth-1:0] zeros, zeros_1, zeros_2;
+  logic [ShiftWidth-1:0] zeros, zeros_1, zeros_2, back;
   always_comb begin
     zeros = ShiftWidth'(Most);
     for (int at = Width - Most; at < Width; at++) if (largest[at]) zeros = ShiftWidth'(Width - 1 - at);
   end
   always_ff @(posedge clk) begin
     if (advance) begin
-      beat_1  <= beat;
+      largest <= Width'((largest_doubled + 1'b1) >> 1);
+      beat_0  <= beat;
+      beat_1  <= beat_0;
       zeros_1 <= zeros;
       zeros_2 <= zeros_1;
+      back    <= ShiftWidth'(Most) - zeros_2;
     end
   end
 
   for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
     // Shifted left, the block's leading one is in one place, and the step is 2**Most.
     logic signed [Width:0] aligned, aligned_2;
-    logic signed [MANTISSA_WIDTH:0] rounded, highest, mantissa;
+    logic signed [MANTISSA_WIDTH:0] rounded, rounded_3, highest, mantissa;
+    logic high, low;
     logic signed [OutPrecision-1:0] number;
     assign aligned = (Width + 1)'($signed(beat_1[lane*Width+:Width])) <<< zeros_1;
     always_ff @(posedge clk) if (advance) aligned_2 <= aligned;
@@ -104,12 +112,16 @@ module mxint_cast #(
         .rounded
     );
     assign highest = (MANTISSA_WIDTH + 1)'((1 << (MANTISSA_WIDTH - 1)) - 1);
-    assign mantissa = (rounded > highest) ? highest : (rounded < -highest) ? -highest : rounded;
-    assign number = OutPrecision'(mantissa) <<< (ShiftWidth'(Most) - zeros_2);
+    always_ff @(posedge clk) if (advance) rounded_3 <= rounded;
+    // Beyond the range the two highest bits differ; below it, too, is the negative power of two at its end.
+    assign high = !rounded_3[MANTISSA_WIDTH] && rounded_3[MANTISSA_WIDTH-1];
+    assign low = rounded_3[MANTISSA_WIDTH] && (!rounded_3[MANTISSA_WIDTH-1] || rounded_3[MANTISSA_WIDTH-2:0] == '0);
+    assign mantissa = high ? highest : low ? -highest : rounded_3;
+    assign number = OutPrecision'(mantissa) <<< back;
     always_ff @(posedge clk) if (advance) data_out_0[lane*OutPrecision+:OutPrecision] <= number;
   end
 
-  // Magnitudes have no sign, and the lowest bits do not matter for the exponent.
+  // The lowest bits do not matter for the exponent.
   logic unused_bits;
   assign unused_bits = &{1'b0, largest};
 endmodule

@@ -328,5 +328,5 @@ def test_blocks_take_a_beat_a_cycle_with_the_latency_of_the_contract():
         Bench([mxint_case(n, *each, 16, 8) for n, each in enumerate(sizes)]).run(), sizes, strict=True
     ):
         assert result.fine
-        assert result.first_cycle == size // lanes + 5, (lanes, size)
+        assert result.first_cycle == size // lanes + 7, (lanes, size)
         assert result.last_cycle - result.first_cycle == 4 * ROWS * size // lanes - 1, (lanes, size)

@@ -65,10 +65,13 @@ def _pipeline_timing(stages: int) -> Timing:
     return timing
 
 
-def _elementwise_timing(given: Given, place: Place) -> Iterable[Process]:
-    both = place.link()
-    yield streams.join_beats(place.links, both)
-    yield from streams.pipeline_processes(both, place.outs[0], 2)
+def _elementwise_timing(stages: int) -> Timing:
+    def timing(given: Given, place: Place) -> Iterable[Process]:
+        both = place.link()
+        yield streams.join_beats(place.links, both)
+        yield from streams.pipeline_processes(both, place.outs[0], stages)
+
+    return timing
 
 
 def _fork_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -370,7 +373,7 @@ def _blocks_timing(given: Given, place: Place) -> Iterable[Process]:
     beats = given["BLOCK_SIZE"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
     largest, processes = _row_statistic_processes(place.links[0], beats, place)
     yield from processes
-    yield from streams.pipeline_processes(largest, place.outs[0], 3)
+    yield from streams.pipeline_processes(largest, place.outs[0], 5)
 
 
 def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -414,7 +417,7 @@ TIMINGS: Mapping[str, Timing] = {
     "constant_stream": _constant_timing,
     "embedding": _embedding_timing,
     "fifo": _fifo_timing(lambda given: given["DEPTH"]),
-    "fixed_add": _elementwise_timing,
+    "fixed_add": _elementwise_timing(2),
     "fixed_average_pool2d": _average_pool,
     "fixed_cast": _pipeline_timing(1),
     "fixed_conv2d": _conv2d_timing,
@@ -422,7 +425,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_linear": _linear_timing,
     "fixed_matmul": _matmul_timing,
     "fixed_max_pool2d": _max_pool,
-    "fixed_multiply": _elementwise_timing,
+    "fixed_multiply": _elementwise_timing(3),
     "fixed_norm": _norm_timing,
     "fixed_mean": _pipeline_timing(4),
     "fixed_recurrent": _recurrent_timing,
