@@ -1,7 +1,7 @@
 /// The OUT largest elements of every row of IN elements, PAR in a beat: the largest first, of equal ones the first of the
 /// row. SMALLEST: the smallest ones, in the same way. INDEX: their numbers in the row, in $clog2(IN) + 1 bits.
-/// The result of a row is one beat. Two cycles of latency after the row's last beat, one beat per cycle. Stores a beat and
-/// OUT elements, and compares each of a beat with all of both. Does not cut the ready path.
+/// The result of a row is one beat. Three cycles of latency after the row's last beat, one beat per cycle. Stores two beats
+/// and OUT elements, and compares each of a beat with all of both. Does not cut the ready path.
 module fixed_top_k #(
     parameter int DATA_IN_0_PRECISION_0 = 8,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0 = 8,
@@ -28,11 +28,22 @@ module fixed_top_k #(
   localparam int Kept = INDEX ? Width + IndexWidth : Width;
   localparam int RankWidth = $clog2(Lanes + 1);
 
-  logic step, last, staged_valid, staged_first, staged_last;
-  logic [Lanes*Kept-1:0] came, staged;
-  logic [Lanes*RankWidth-1:0] came_ranks, ranks;
+  // A beat comes, waits, and is staged: then it enters the places. While it waits it is compared with all that may stand in
+  // a place once the staged beat is in: what it is above stands in registers when it is staged.
+  logic step, first, last, waiting_valid, waiting_first, waiting_last, staged_valid, staged_first, staged_last;
+  logic [Lanes*Kept-1:0] came, waiting, staged;
+  logic [Lanes*RankWidth-1:0] came_ranks, waiting_ranks, ranks;
   logic [Places*Kept-1:0] kept, updated;
   logic [Places-1:0] taken, taken_next;
+  logic [Places*Lanes-1:0] above, above_next, above_kept;
+  logic [Lanes*Lanes-1:0] above_staged;
+
+  // The sign of a difference: Yosys makes two carry chains in a row of a signed comparison.
+  function automatic is_more(input signed [Width-1:0] left, right);
+    logic signed [Width:0] less;
+    less = (Width + 1)'(right) - (Width + 1)'(left);
+    is_more = less[Width];
+  endfunction
 
   assign data_in_0_ready = !data_out_0_valid || data_out_0_ready;
   assign step = data_in_0_valid && data_in_0_ready;
@@ -61,8 +72,8 @@ module fixed_top_k #(
     always_comb begin
       rank = '0;
       for (int other = 0; other < Lanes; other++) begin
-        if (other < lane && $signed(came[other*Kept+:Width]) >= $signed(came[lane*Kept+:Width])) rank = rank + 1'b1;
-        if (other > lane && $signed(came[other*Kept+:Width]) > $signed(came[lane*Kept+:Width])) rank = rank + 1'b1;
+        if (other < lane && !is_more(came[lane*Kept+:Width], came[other*Kept+:Width])) rank = rank + 1'b1;
+        if (other > lane && is_more(came[other*Kept+:Width], came[lane*Kept+:Width])) rank = rank + 1'b1;
       end
     end
     assign came_ranks[lane*RankWidth+:RankWidth] = rank;
@@ -70,20 +81,18 @@ module fixed_top_k #(
 
   for (genvar place = 0; place < Places; place++) begin : g_place
     // Which of the beat are above the element that stands here, if there is one, and how many.
-    logic [Lanes-1:0] above, lands;
+    logic [Lanes-1:0] lands;
     logic [RankWidth-1:0] count;
     for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
-      assign above[lane] = staged_first || !taken[place] ||
-          $signed(staged[lane*Kept+:Width]) > $signed(kept[place*Kept+:Width]);
       if (place == 0) begin : g_first
         assign lands[lane] = above[lane];
       end else begin : g_other
-        assign lands[lane] = above[lane] && !g_place[place-1].above[lane];
+        assign lands[lane] = above[place*Lanes+lane] && !above[(place-1)*Lanes+lane];
       end
     end
     always_comb begin
       count = '0;
-      for (int lane = 0; lane < Lanes; lane++) count = count + RankWidth'(above[lane]);
+      for (int lane = 0; lane < Lanes; lane++) count = count + RankWidth'(above[place*Lanes+lane]);
     end
   end
 
@@ -95,10 +104,11 @@ module fixed_top_k #(
     logic [Lanes*Kept-1:0] entered;
     logic [Lanes-1:0] enters;
     logic [Kept:0] next;
+    logic [Furthest:0] moves;
     for (genvar down = 0; down <= Furthest; down++) begin : g_from
       localparam int From = place - down;
-      assign moved[down*(Kept+1)+:Kept+1] = g_place[From].count == RankWidth'(down) ?
-          {taken[From] && !staged_first, kept[From*Kept+:Kept]} : '0;
+      assign moves[down] = g_place[From].count == RankWidth'(down);
+      assign moved[down*(Kept+1)+:Kept+1] = moves[down] ? {taken[From] && !staged_first, kept[From*Kept+:Kept]} : '0;
     end
     for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
       logic [Furthest:0] at;
@@ -113,7 +123,20 @@ module fixed_top_k #(
       for (int from = 0; from <= Furthest; from++) next = next | moved[from*(Kept+1)+:Kept+1];
       for (int lane = 0; lane < Lanes; lane++) next = next | {1'b0, entered[lane*Kept+:Kept]};
     end
-    assign {taken_next[place], updated[place*Kept+:Kept]} = next;
+    assign {taken_next[place], updated[place*Kept+:Kept]} = staged_valid ? next : {taken[place], kept[place*Kept+:Kept]};
+
+    // The comparison with what will stand here goes the same way as that.
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_above
+      logic [Furthest:0] of_kept;
+      logic [Lanes-1:0] of_staged;
+      for (genvar down = 0; down <= Furthest; down++) begin : g_from
+        assign of_kept[down] = above_kept[(place-down)*Lanes+lane];
+      end
+      assign above_kept[place*Lanes+lane] = is_more(waiting[lane*Kept+:Width], kept[place*Kept+:Width]);
+      assign of_staged = above_staged[lane*Lanes+:Lanes];
+      assign above_next[place*Lanes+lane] = waiting_first || !taken_next[place] ||
+          (staged_valid ? (moves & of_kept) != '0 || (enters & of_staged) != '0 : of_kept[0]);
+    end
     if (INDEX) begin : g_index
       assign data_out_0[place*OutPrecision+:OutPrecision] = kept[place*Kept+Width+:OutPrecision];
     end else begin : g_element
@@ -121,24 +144,32 @@ module fixed_top_k #(
     end
   end
 
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_waiting
+    for (genvar other = 0; other < Lanes; other++) begin : g_staged
+      assign above_staged[lane*Lanes+other] = is_more(waiting[lane*Kept+:Width], staged[other*Kept+:Width]);
+    end
+  end
+
   always_ff @(posedge clk) begin
     if (rst) begin
-      staged_first     <= 1'b1;
+      first            <= 1'b1;
+      waiting_valid    <= 1'b0;
       staged_valid     <= 1'b0;
       data_out_0_valid <= 1'b0;
     end else if (data_in_0_ready) begin
-      if (staged_valid) staged_first <= staged_last;
-      staged_valid     <= data_in_0_valid;
+      if (data_in_0_valid) first <= last;
+      waiting_valid    <= data_in_0_valid;
+      staged_valid     <= waiting_valid;
       data_out_0_valid <= staged_valid && staged_last;
     end
   end
 
   always_ff @(posedge clk) begin
     if (data_in_0_ready) begin
-      staged      <= came;
-      ranks       <= came_ranks;
-      staged_last <= last;
-      if (staged_valid) {taken, kept} <= {taken_next, updated};
+      {waiting, waiting_ranks, waiting_first, waiting_last} <= {came, came_ranks, first, last};
+      {staged, ranks, staged_first, staged_last} <= {waiting, waiting_ranks, waiting_first, waiting_last};
+      above <= above_next;
+      {taken, kept} <= {taken_next, updated};
     end
   end
 endmodule

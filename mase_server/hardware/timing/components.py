@@ -359,7 +359,7 @@ def _reduce_timing(given: Given, place: Place) -> Iterable[Process]:
 
 def _top_k_timing(given: Given, place: Place) -> Iterable[Process]:
     moved = place.link()
-    yield from streams.pipeline_processes(place.links[0], moved, 2)
+    yield from streams.pipeline_processes(place.links[0], moved, 3)
     beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
     yield windows.last_of_rows(moved, place.outs[0], beats)
 
