@@ -2,7 +2,7 @@
 /// data_in_0 is what the input adds to the gates, data_in_1 what the last result adds: the gates of a unit side by side,
 /// reset, update and new, or input, forget, cell and output. The gates of a lane take turns at one table of the sigmoid
 /// and one of tanh (an LSTM has a second one for its cell), so a beat takes 3 cycles, 4 with LSTM.
-/// 9 cycles of latency after the last gate, 12 with LSTM. Two multipliers a lane, three with LSTM.
+/// 14 cycles of latency after the last gate. Two multipliers a lane, three with LSTM.
 /// The files have a word for each integer of ARGUMENT_WIDTH bits, as those of fixed_table: of the sigmoid from -8 to 8,
 /// of tanh from -4 to 4. Does not cut the ready path, and an operand's ready depends on the valid of the other one.
 module recurrent_cell #(
@@ -41,16 +41,22 @@ module recurrent_cell #(
   localparam int Words = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0;
   localparam int IndexWidth = (Words > 1) ? $clog2(Words) : 1;
   // Stages after the one that has the last gate: of the address of the state, of the new state, and of the result.
-  localparam int Reads = LSTM ? 1 : 3;
-  localparam int Writes = LSTM ? 6 : 8;
-  localparam int Last = LSTM ? 11 : 8;
-  localparam int Ages = LSTM ? 8 : 5;
+  localparam int Reads = LSTM ? 1 : 6;
+  localparam int Writes = LSTM ? 7 : 13;
+  localparam int Last = 13;
+  localparam int Ages = LSTM ? 8 : 7;
   localparam int State = LSTM ? CELL_PRECISION_0 : Unit;
 
   if (Words * DATA_OUT_0_PARALLELISM_DIM_0 != DATA_OUT_0_TENSOR_SIZE_DIM_0) begin : g_check
     $error("recurrent_cell: %0d units are no multiple of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
            DATA_OUT_0_PARALLELISM_DIM_0);
   end
+
+  // The bits of a number of so many, rounded to another fraction: see fixed_round.
+  function automatic int rounded_width(input int width, fraction, fraction_out);
+    rounded_width = width - fraction + fraction_out;
+    rounded_width = ((rounded_width > 1) ? rounded_width : 1) + 1;
+  endfunction
 
   logic both, last_gate, moves, enters;
   logic [1:0] gate;
@@ -132,11 +138,11 @@ module recurrent_cell #(
       end
     end
 
-    // The sigmoid of every gate, and those of the gates before: sigmoids[0] is two stages after the parts.
+    // The sigmoid of every gate, and those of the gates before: sigmoids[0] is three stages after the parts.
     logic signed [In:0] sum;
     logic [ARGUMENT_WIDTH-1:0] sigmoid_next, sigmoid_index;
     logic signed [Unit-1:0] sigmoids[Ages];
-    assign sum = (In + 1)'(given) + (In + 1)'(kept);
+    always_ff @(posedge clk) if (moves) sum <= (In + 1)'(given) + (In + 1)'(kept);
     fixed_requantise #(
         .DATA_IN_0_PRECISION_0(In + 1),
         .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
@@ -161,36 +167,63 @@ module recurrent_cell #(
       always_ff @(posedge clk) if (moves) sigmoids[age] <= sigmoids[age-1];
     end
 
-    // The hyperbolic tangent of the gate that has one: five stages after the parts, four with LSTM.
+    // The hyperbolic tangent of the gate that has one: eight stages after the parts, four with LSTM.
     localparam int TanhWidth = LSTM ? In + 1 : In + Unit + 1;
     localparam int TanhFraction = LSTM ? DATA_IN_0_PRECISION_1 : DATA_IN_0_PRECISION_1 + Fraction;
-    logic signed [TanhWidth-1:0] tanh_sum;
     logic [ARGUMENT_WIDTH-1:0] tanh_next, tanh_index;
     logic signed [Unit-1:0] tanh_word, tanh_gate;
     if (LSTM) begin : g_sum
-      always_ff @(posedge clk) if (moves) tanh_sum <= sum;
+      fixed_requantise #(
+          .DATA_IN_0_PRECISION_0(TanhWidth),
+          .DATA_IN_0_PRECISION_1(TanhFraction),
+          .DATA_OUT_0_PRECISION_0(ARGUMENT_WIDTH),
+          .DATA_OUT_0_PRECISION_1(ARGUMENT_WIDTH - 3)
+      ) to_tanh (
+          .data_in_0 (sum),
+          .data_out_0(tanh_next)
+      );
     end else begin : g_reset
-      // A stage after the new gate's parts, the reset gate is in sigmoids[1].
+      // Two stages after the new gate's parts, the reset gate is in sigmoids[1].
       logic signed [In+Unit-1:0] product;
-      logic signed [In-1:0] kept_1, given_1, added;
+      logic signed [In-1:0] kept_1, kept_2, given_1, given_2, added;
+      logic signed [TanhWidth-1:0] tanh_sum;
+      logic signed [rounded_width(TanhWidth, TanhFraction, ARGUMENT_WIDTH - 3)-1:0] tanh_rounded, tanh_rounded_1;
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(In),
+          .DATA_IN_1_PRECISION_0(Unit),
+          .BARE(1'b1)
+      ) multiply (
+          .clk,
+          .moves,
+          .data_in_0(kept_2),
+          .data_in_1(sigmoids[1]),
+          .product
+      );
       always_ff @(posedge clk) begin
         if (moves) begin
-          {kept_1, given_1} <= {kept, given};
-          product <= kept_1 * sigmoids[1];
-          added <= given_1;
+          {kept_2, kept_1} <= {kept_1, kept};
+          {added, given_2, given_1} <= {given_2, given_1, given};
+          tanh_sum <= (TanhWidth'(added) <<< Fraction) + TanhWidth'(product);
+          tanh_rounded_1 <= tanh_rounded;
         end
       end
-      assign tanh_sum = (TanhWidth'(added) <<< Fraction) + TanhWidth'(product);
+      fixed_round #(
+          .DATA_IN_0_PRECISION_0(TanhWidth),
+          .DATA_IN_0_PRECISION_1(TanhFraction),
+          .DATA_OUT_0_PRECISION_1(ARGUMENT_WIDTH - 3),
+          .ROUNDED_WIDTH(rounded_width(TanhWidth, TanhFraction, ARGUMENT_WIDTH - 3))
+      ) round_tanh (
+          .data_in_0(tanh_sum),
+          .rounded  (tanh_rounded)
+      );
+      fixed_saturate #(
+          .DATA_IN_0_PRECISION_0 (rounded_width(TanhWidth, TanhFraction, ARGUMENT_WIDTH - 3)),
+          .DATA_OUT_0_PRECISION_0(ARGUMENT_WIDTH)
+      ) saturate_tanh (
+          .data_in_0 (tanh_rounded_1),
+          .data_out_0(tanh_next)
+      );
     end
-    fixed_requantise #(
-        .DATA_IN_0_PRECISION_0(TanhWidth),
-        .DATA_IN_0_PRECISION_1(TanhFraction),
-        .DATA_OUT_0_PRECISION_0(ARGUMENT_WIDTH),
-        .DATA_OUT_0_PRECISION_1(ARGUMENT_WIDTH - 3)
-    ) to_tanh (
-        .data_in_0 (tanh_sum),
-        .data_out_0(tanh_next)
-    );
     always_ff @(posedge clk) if (moves) tanh_index <= tanh_next;
     rom #(
         .DATA_WIDTH(Unit),
@@ -229,27 +262,68 @@ module recurrent_cell #(
       logic signed [2*Unit-1:0] adds, shows;
       logic signed [SumWidth-1:0] total;
       logic signed [State-1:0] changed_next;
+      logic signed [rounded_width(SumWidth, Fraction + Most, CELL_PRECISION_1)-1:0] state_rounded, state_rounded_1;
+      logic signed [rounded_width(2 * Unit, 2 * Fraction, Fraction)-1:0] result_rounded, result_rounded_1;
       logic [ARGUMENT_WIDTH-1:0] cell_next, cell_index;
       logic signed [Unit-1:0] cell_word, tanh_state, result_next;
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(Unit),
+          .DATA_IN_1_PRECISION_0(State),
+          .BARE(1'b1)
+      ) multiply_kept (
+          .clk,
+          .moves,
+          .data_in_0(sigmoids[2]),
+          .data_in_1(state),
+          .product(keeps)
+      );
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(Unit),
+          .DATA_IN_1_PRECISION_0(Unit),
+          .BARE(1'b1)
+      ) multiply_added (
+          .clk,
+          .moves,
+          .data_in_0(sigmoids[3]),
+          .data_in_1(tanh_gate),
+          .product(adds)
+      );
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(Unit),
+          .DATA_IN_1_PRECISION_0(Unit),
+          .BARE(1'b1)
+      ) multiply_shown (
+          .clk,
+          .moves,
+          .data_in_0(sigmoids[7]),
+          .data_in_1(tanh_state),
+          .product(shows)
+      );
       always_ff @(posedge clk) begin
         if (moves) begin
-          keeps <= sigmoids[3] * state;
-          adds <= sigmoids[4] * tanh_gate;
           total <= (SumWidth'(keeps) <<< (Most - CELL_PRECISION_1)) + (SumWidth'(adds) <<< (Most - Fraction));
+          state_rounded_1 <= state_rounded;
           changed <= changed_next;
           cell_index <= cell_next;
           tanh_state <= cell_word;
-          shows <= sigmoids[7] * tanh_state;
+          result_rounded_1 <= result_rounded;
           result <= result_next;
         end
       end
-      fixed_requantise #(
+      fixed_round #(
           .DATA_IN_0_PRECISION_0(SumWidth),
           .DATA_IN_0_PRECISION_1(Fraction + Most),
-          .DATA_OUT_0_PRECISION_0(State),
-          .DATA_OUT_0_PRECISION_1(CELL_PRECISION_1)
-      ) to_state (
-          .data_in_0 (total),
+          .DATA_OUT_0_PRECISION_1(CELL_PRECISION_1),
+          .ROUNDED_WIDTH(rounded_width(SumWidth, Fraction + Most, CELL_PRECISION_1))
+      ) round_state (
+          .data_in_0(total),
+          .rounded  (state_rounded)
+      );
+      fixed_saturate #(
+          .DATA_IN_0_PRECISION_0 (rounded_width(SumWidth, Fraction + Most, CELL_PRECISION_1)),
+          .DATA_OUT_0_PRECISION_0(State)
+      ) saturate_state (
+          .data_in_0 (state_rounded_1),
           .data_out_0(changed_next)
       );
       fixed_requantise #(
@@ -271,13 +345,20 @@ module recurrent_cell #(
           .address(cell_index),
           .data(cell_word)
       );
-      fixed_requantise #(
+      fixed_round #(
           .DATA_IN_0_PRECISION_0(2 * Unit),
           .DATA_IN_0_PRECISION_1(2 * Fraction),
-          .DATA_OUT_0_PRECISION_0(Unit),
-          .DATA_OUT_0_PRECISION_1(Fraction)
-      ) to_result (
-          .data_in_0 (shows),
+          .DATA_OUT_0_PRECISION_1(Fraction),
+          .ROUNDED_WIDTH(rounded_width(2 * Unit, 2 * Fraction, Fraction))
+      ) round_result (
+          .data_in_0(shows),
+          .rounded  (result_rounded)
+      );
+      fixed_saturate #(
+          .DATA_IN_0_PRECISION_0 (rounded_width(2 * Unit, 2 * Fraction, Fraction)),
+          .DATA_OUT_0_PRECISION_0(Unit)
+      ) saturate_result (
+          .data_in_0 (result_rounded_1),
           .data_out_0(result_next)
       );
     end else begin : g_gru
@@ -286,25 +367,44 @@ module recurrent_cell #(
       logic signed [2*Unit:0] product;
       logic signed [Unit-1:0] update, new_1, new_2, result_next;
       logic signed [SumWidth-1:0] total;
+      logic signed [rounded_width(SumWidth, 2 * Fraction, Fraction)-1:0] state_rounded, state_rounded_1;
+      fixed_product #(
+          .DATA_IN_0_PRECISION_0(Unit + 1),
+          .DATA_IN_1_PRECISION_0(Unit),
+          .BARE(1'b1)
+      ) multiply (
+          .clk,
+          .moves,
+          .data_in_0(difference),
+          .data_in_1(update),
+          .product(product)
+      );
       always_ff @(posedge clk) begin
         if (moves) begin
-          difference <= (Unit + 1)'(state) - (Unit + 1)'(tanh_gate);
-          update     <= sigmoids[4];
-          new_1      <= tanh_gate;
-          product    <= difference * update;
-          new_2      <= new_1;
-          result     <= result_next;
+          difference      <= (Unit + 1)'(state) - (Unit + 1)'(tanh_gate);
+          update          <= sigmoids[6];
+          new_1           <= tanh_gate;
+          new_2           <= new_1;
+          total           <= (SumWidth'(new_2) <<< Fraction) + SumWidth'(product);
+          state_rounded_1 <= state_rounded;
+          result          <= result_next;
         end
       end
-      assign total   = (SumWidth'(new_2) <<< Fraction) + SumWidth'(product);
       assign changed = result;
-      fixed_requantise #(
+      fixed_round #(
           .DATA_IN_0_PRECISION_0(SumWidth),
           .DATA_IN_0_PRECISION_1(2 * Fraction),
-          .DATA_OUT_0_PRECISION_0(Unit),
-          .DATA_OUT_0_PRECISION_1(Fraction)
-      ) to_state (
-          .data_in_0 (total),
+          .DATA_OUT_0_PRECISION_1(Fraction),
+          .ROUNDED_WIDTH(rounded_width(SumWidth, 2 * Fraction, Fraction))
+      ) round_state (
+          .data_in_0(total),
+          .rounded  (state_rounded)
+      );
+      fixed_saturate #(
+          .DATA_IN_0_PRECISION_0 (rounded_width(SumWidth, 2 * Fraction, Fraction)),
+          .DATA_OUT_0_PRECISION_0(Unit)
+      ) saturate_state (
+          .data_in_0 (state_rounded_1),
           .data_out_0(result_next)
       );
     end

@@ -149,7 +149,7 @@ def _recurrent_timing(given: Given, place: Place) -> Iterable[Process]:
     yield from () if kept is some else _convert_width(some, kept, outs, gates * lanes, place)
     yield streams.join_beats((place.links[0], kept), both)
     yield streams.delay_beats(both, turns, gates - 1)
-    yield from streams.pipeline_processes(turns, results, 12 if given["LSTM"] else 9)
+    yield from streams.pipeline_processes(turns, results, 14)
     yield streams.fork_beats(results, (hidden, place.outs[0]))
     yield from () if hidden is back else _convert_width(hidden, back, lanes, ins, place)
 
