@@ -33,6 +33,8 @@ module repeat_buffer #(
   localparam int PassWidth = (COUNT > 1) ? $clog2(COUNT) : 1;
   localparam logic [AddressWidth-1:0] LastAddress = AddressWidth'(DEPTH - 1);
 
+  // No place is read in the cycle in which it is written: synthesis need not build a way round.
+  (* no_rw_check *)
   logic [DATA_WIDTH-1:0] memory[DEPTH];
   logic [AddressWidth-1:0] write_at, read_at, vector_at;
   logic [CountWidth-1:0] held;  // beats that stand in memory from the present vector's first on, less the freed ones

@@ -77,6 +77,8 @@ module sliding_window #(
     around = wrapped[PlaceWidth] ? place + step : wrapped[PlaceWidth-1:0];
   endfunction
 
+  // No place is read in the cycle in which it is written: synthesis need not build a way round.
+  (* no_rw_check *)
   logic [Beat-1:0] memory[Depth];
   logic [PlaceWidth-1:0] write_at, read_at, origin, base;
   // Beats that arrived from the origin on; below zero where the origin is past what has arrived.
