@@ -213,12 +213,12 @@ def _fold(formats: Recurrent, steps: int, units: int, lanes: tuple[int, int, int
         max((passes - 1) * beats + (collected > 0), turns) + gates + (ins - 1).bit_length() + converted - (passes == 1)
     )
     multipliers = ins * outs + results * (3 if formats.is_lstm else 2)
-    cycles = steps * (step + _LATENCY[formats.is_lstm])
+    cycles = steps * (step + _LATENCY)
     return Fold(gates * results, results, cycles, multipliers, taps=(ins, outs))
 
 
 #: Cycles from the last result of a step to the first gates of the next one, and from the last gates to their result.
-_LATENCY = {False: 18, True: 21}
+_LATENCY = 23
 
 
 def _recurrent_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
