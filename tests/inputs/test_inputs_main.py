@@ -200,6 +200,27 @@ def test_the_statements_after_a_training_loop_are_reached(run, monkeypatch):
     assert result.module.scores.shape == (6, 5)
 
 
+def test_a_slow_machine_ends_no_statement_earlier(run, monkeypatch):
+    passed = guard.OwnTime.passed
+    monkeypatch.setattr(guard.OwnTime, "passed", lambda self: tuple(seconds + 0.25 for seconds in passed(self)))
+    result, _ = run("""
+        model = Net()
+        model(torch.randn(2, 4)).mean().backward()
+        log.append(1)
+        model(torch.randn(3, 4)).mean().backward()
+        log.append(2)
+        model(torch.randn(5, 4)).mean().backward()
+        log.append(3)
+        model(torch.randn(6, 4)).mean().backward()
+        log.append(4)
+        model(torch.randn(7, 4)).mean().backward()
+        log.append(5)
+        model(torch.randn(8, 4)).mean().backward()
+        log.append(6)
+    """)
+    assert result.module.log == [1, 2, 3, 4, 5, 6]
+
+
 def test_the_rest_of_a_function_that_trains_is_reached_with_what_it_returns(run, monkeypatch):
     monkeypatch.setattr(watch.Watch, "_has_spent", lambda self: False)
     result, calls = run("""
@@ -326,7 +347,7 @@ def test_an_endless_program_ends_when_its_budget_is_spent(run):
 @pytest.mark.parametrize(("queued", "log"), [(lambda: 0.0, []), (time.monotonic, ["after"])])
 def test_what_a_program_waits_for_a_processor_is_not_of_its_budget(run, monkeypatch, queued, log):
     monkeypatch.setattr(guard, "seconds_waited", queued)
-    rest = "for _ in range(1):\n    time.sleep(0.9)\n    log.append('after')\n"
+    rest = "for _ in range(1):\n    time.sleep(1.4)\n    log.append('after')\n"
     result, _ = run(f"import time\nmodel = Net()\nmodel(torch.randn(2, 4))\n{rest}")
     assert result.module.log == log
 

@@ -35,10 +35,12 @@ from mase_server.tracing.recording.state import put_in_mode
 PATIENCE = 20.0
 #: Torch calls that a program may make after the last model that it called first: about a fifth of a second of them.
 SPARE_STEPS = 2_000
-#: Seconds that the ended statements of a notebook may take together, and those of a script.
-LONGEST, LONGEST_OF_SCRIPT = 5.0, 1.0
-#: Seconds that each of them counts, at least.
-LEAST = 0.05
+#: Torch calls that the ended statements of a notebook may make together, and those of a script.
+MOST_STEPS, MOST_STEPS_OF_SCRIPT = 50_000, 10_000
+#: Torch calls that each of them counts, at least.
+LEAST_STEPS = 500
+#: Seconds that a step may take: what makes no torch calls ends by the clock, all else in the same place everywhere.
+STEP_SECONDS = 0.0005
 
 # The functions as they are outside of the guard that keeps programs from using them.
 _signal = signal.signal
@@ -76,7 +78,7 @@ class Watch:
     """While `active`, hands the first outermost call of each model to `on_call`, and raises Stop at the end.
 
     The end comes once every model that was made has been called: at a second call of one from the same place;
-    `SPARE_STEPS` torch calls or `budget` seconds of its own after the last first call; after `patience` of those
+    `SPARE_STEPS` torch calls, or `budget` seconds of its own, after the last first call; after `patience` of those
     without any call; and at a first call once `late()`. It is the end of a loop or a statement, if `goes_on`. A
     backward pass or a step of training ends its own statement alone. count: the torch calls so far. excused: is called
     with seconds that are not its own. quiet: surrounds further calls of a model. in_cells: is it a notebook, where
@@ -88,7 +90,7 @@ class Watch:
         on_call: OnCall,
         constructions: Constructions,
         folder: str,
-        budget: float = 0.5,
+        budget: float = SPARE_STEPS * STEP_SECONDS,
         patience: float = PATIENCE,
         excused: Callable[[float], None] = lambda seconds: None,
         quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -102,8 +104,9 @@ class Watch:
         self.budget, self.patience = budget, patience
         self.excused = excused
         self.quiet, self.in_cells = quiet, in_cells
-        #: Seconds that ended statements may still take.
-        self._left = LONGEST if in_cells else LONGEST_OF_SCRIPT
+        #: Torch calls that ended statements may still make, and seconds that they may take.
+        self._left = MOST_STEPS if in_cells else MOST_STEPS_OF_SCRIPT
+        self._left_seconds = self._left * STEP_SECONDS
         #: The places in the program that have called a model, with its id.
         self._called: set[tuple[int, object, int]] = set()
         self._path, self._patience = path, Patience(patience, folder, excused, path)
@@ -297,9 +300,10 @@ class Watch:
     def goes_on(self) -> bool:
         """After a statement was ended: may the next one run?"""
         self._spare -= self._spent.passed()[0]
-        self._left -= max(self.budget - self._spare, LEAST)
+        self._left_seconds -= self.budget - self._spare
+        self._left -= max(self.count() - self._last_step + SPARE_STEPS, LEAST_STEPS)
         self._rearm_alarm(self.budget)
-        return self._left > 0
+        return self._left > 0 and self._left_seconds > 0
 
     def _has_missing_models(self) -> bool:
         children = self.constructions.children()
