@@ -32,8 +32,8 @@ class Loaned:
     def __getattr__(self, name):
         return getattr(self._lent, name)
 
-    async def launch(self, needs=()):
-        self._children.append(await self._lent.launch(needs))
+    async def launch(self, needs=(), path="", text=None):
+        self._children.append(await self._lent.launch(needs, path, text))
         return self._children[-1]
 
     @property
