@@ -21,6 +21,7 @@ module fixed_row_reduce #(
   logic [DATA_IN_0_PARALLELISM_DIM_0*LaneWidth-1:0] lanes;
   logic lanes_valid, lanes_ready;
   logic signed [OutPrecision-1:0] combined;
+  logic signed [OutPrecision:0] less;
 
   fixed_reduce #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
@@ -40,11 +41,13 @@ module fixed_row_reduce #(
   );
 
   always_comb begin
+    less = '0;
     combined = OutPrecision'($signed(lanes[0+:LaneWidth]));
     for (int lane = 1; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin
+      // The sign of a difference is ready before that of a comparison.
+      less = (OutPrecision + 1)'(combined) - (OutPrecision + 1)'($signed(lanes[lane*LaneWidth+:LaneWidth]));
       if (!MAXIMUM) combined = combined + OutPrecision'($signed(lanes[lane*LaneWidth+:LaneWidth]));
-      else if (OutPrecision'($signed(lanes[lane*LaneWidth+:LaneWidth])) > combined)
-        combined = OutPrecision'($signed(lanes[lane*LaneWidth+:LaneWidth]));
+      else if (less[OutPrecision]) combined = OutPrecision'($signed(lanes[lane*LaneWidth+:LaneWidth]));
     end
   end
 
