@@ -385,8 +385,9 @@ def test_the_rehearsal_is_traced_whole():
         str(job._REHEARSAL), str(job._REHEARSAL.parent), hashlib.sha256(job._REHEARSAL.read_bytes()).hexdigest(), 0,
     )  # fmt: skip
     job.trace(request, found.append)
-    (model,) = found[-1]["payload"]["models"]
-    assert (model["name"], model["symbols"]) == ("Rehearsal", {"B": 2, "H": 8, "W": 8, "T": 6})
+    called, searched = found[-1]["payload"]["models"]
+    assert (called["name"], called["symbols"]) == ("Rehearsal", {"B": 2, "H": 8, "W": 8, "T": 6})
+    assert (searched["name"], searched["inputs"]["image"][1]) == ("Searched", [2, 1, 28, 28])
 
 
 #: The number of columns is found by the error of an index that is out of range.

@@ -45,6 +45,19 @@ class Rehearsal(nn.Module):
         return logits
 
 
+class Searched(nn.Module):
+    """Nobody calls it: its inputs are searched, and only an error tells the size of the picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 5), nn.Linear(4 * 12 * 12, 10)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        """Take f32[B, 1, 28, 28]; return f32[B, 10]."""
+        logits: torch.Tensor = self.head(functional.max_pool2d(self.conv(image), 2).flatten(1))
+        return logits
+
+
 if __name__ == "__main__":
     model = Rehearsal()
     logits = model(torch.randn(2, 3, 8, 8), torch.randint(0, 32, (2, 6)))
