@@ -44,6 +44,7 @@ from mase_server.tracing.importing.rewrite import (
     cut_statements_before,
     instrument,
     instrument_functions,
+    iterate_code,
     provide_default,
     start_of,
 )
@@ -143,7 +144,7 @@ class WorkspaceImporter:
         if not any(site.kind == EXPRESSION for site in before.sites):
             raise ValueError("the file is nested too deeply to report expressions")
         new = instrument_functions(text, path, names, {lines.start for lines in functions}, before)
-        codes = {(each.co_qualname, each.co_firstlineno): each for each in _iterate_code(new.code)}
+        codes = {(each.co_qualname, each.co_firstlineno): each for each in iterate_code(new.code)}
         found = [(each, lines.start) for lines, same in functions.items() for each in same]
         pairs = [(each, codes.get((each.__code__.co_qualname, line))) for each, line in found]
         spaces = {id(each.__globals__): each.__globals__ for each, _ in pairs}.values()
@@ -222,13 +223,6 @@ class WorkspaceImporter:
         """Stop instrumenting imports; already loaded modules continue to report."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-
-
-def _iterate_code(code: CodeType) -> Iterator[CodeType]:
-    for value in code.co_consts:
-        if isinstance(value, CodeType):
-            yield value
-            yield from _iterate_code(value)
 
 
 def _can_replace(before: CodeType, now: CodeType) -> bool:

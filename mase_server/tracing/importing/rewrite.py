@@ -649,6 +649,14 @@ class Instrumented:
     segments: tuple[Segment, ...] = ()
 
 
+def iterate_code(code: CodeType) -> Iterator[CodeType]:
+    """The code of all functions, classes and the like inside some code."""
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            yield value
+            yield from iterate_code(value)
+
+
 class Order(NamedTuple):
     """The indices of a text's sites and segments, in its order, where they are not 0, 1, 2 and so on."""
 

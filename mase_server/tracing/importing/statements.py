@@ -34,6 +34,7 @@ from mase_server.tracing.importing.rewrite import (
     Start,
     cut_statements_before,
     end_of,
+    iterate_code,
     list_blocks,
     list_defaults,
     list_statements_from,
@@ -198,12 +199,8 @@ def _run_code(code: CodeType, call: _Call, names: Namespace, over: Namespace) ->
 
 def _find_code(code: CodeType, function: ast.FunctionDef) -> CodeType:
     """The code of a function without its decorators, inside that of its module."""
-    inside = [code]
-    for each in inside:
-        if each.co_name == function.name and each.co_firstlineno == function.lineno:
-            return each
-        inside += [value for value in each.co_consts if isinstance(value, CodeType)]
-    raise LookupError(function.name)
+    wanted = function.name, function.lineno
+    return next(each for each in iterate_code(code) if (each.co_name, each.co_firstlineno) == wanted)
 
 
 def _follow_calls(
