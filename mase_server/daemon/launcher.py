@@ -77,6 +77,10 @@ class ChildProcess:
         """True until it was seen to end or was told to end."""
         return not self.exited.done() and not self.stopping
 
+    def may_go_on(self, path: str, text: bytes) -> bool:
+        """Has it run ahead with a text that only differs from this one where it may?"""
+        return self.alive and self.ahead is not None and self.ahead.may_go_on(path, text)
+
     def signal(self, number: signal.Signals) -> None:
         """Signal its whole process group, unless it was seen to end."""
         if not self.exited.done():
@@ -222,10 +226,9 @@ class ForkLauncher:
         """A prepared child, or a fork, after importing those of its `needs` that are still on the preload list."""
         self._launched = asyncio.get_running_loop().time()
         self._prepare_soon()
-        child, ahead = self._ahead, self._ahead.ahead if self._ahead is not None else None
-        if child is not None and child.alive and ahead is not None and text is not None and ahead.may_go_on(path, text):
-            self._ahead = None
-            return child
+        if text is not None and self._ahead is not None and self._ahead.may_go_on(path, text):
+            ahead, self._ahead = self._ahead, None
+            return ahead
         child, self._prepared = self._prepared, None
         return child if child is not None and child.alive else await self._fork(needs)
 
