@@ -258,7 +258,7 @@ class Round:
         )
 
     async def hints(self, file: File) -> list[Any]:
-        """What stands in a document now."""
+        """The hints of a document, as they stand in it now."""
         return list(await self.editor.hints(file.path))
 
     async def shown(self) -> dict[str, Any]:
@@ -349,7 +349,7 @@ def digest(text: str) -> str:
 
 
 async def expect(editor: Editor, folder: Path, files: list[File]) -> dict[str, Any]:
-    """What a server shows that has only the last texts of a round."""
+    """A server that has only the last texts of a round shows this."""
     alone = Round(editor, folder, "")
     for file, told in zip(alone.files, files, strict=True):
         file.disk = file.text = told.disk

@@ -383,7 +383,7 @@ def _trace_in_fork(request: Any, before: Any) -> bytes:
         os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:
-        # What is told at last counts.
+        # The last payload counts.
         with io.BytesIO(data) as told_all:
             pickle.load(told_all)
             rest = told_all.read() if before is not None else b""

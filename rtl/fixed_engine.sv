@@ -64,7 +64,7 @@ module fixed_engine #(
     first_at <= {first_at[Summed-1:0], first_1};
   end
 
-  // What the granted client sent, in registers of its own: it has a long way to all multipliers.
+  // The granted client's beat has registers of its own: it has a long way to all multipliers.
   logic [Beat-1:0] selected, beat;
   logic [Rows-1:0] selected_rows, rows;
   always_comb begin

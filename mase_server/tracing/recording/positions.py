@@ -87,7 +87,7 @@ def iterate_unmade(error: BaseException) -> Iterator[object]:
 
 
 def get_first_argument(frame: FrameType) -> Any:
-    """What a running function was called with first: the object whose method it is; None if nothing."""
+    """The first argument of a running function, the object whose method it is; None if it has none."""
     return frame.f_locals.get(next(iter(frame.f_code.co_varnames), ""))
 
 
