@@ -9,7 +9,9 @@ import math
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -163,34 +165,15 @@ class _Search:
 
     def succeeds(self, candidate: Candidate) -> bool:
         """Try a candidate; its error leads to other candidates."""
-        try:
-            for made in (extremes_at(candidate.inputs), inputs_at(candidate.inputs, largest=LARGEST_FILLED)):
-                values, error = on_meta(made, self.hooks.shadows), None
-                with self.furthest.counting():
-                    error = self._attempt_values(values) if values or not candidate.inputs.entries else None
-                if error is not None:
-                    break
-        except (*_NO_INPUTS, MemoryError, RuntimeError):  # a container that takes other members, or no memory for them
-            return False
-        if error is not None:
-            self._note_failure(candidate, values, error)
-        return error is None
+        tried = _try_inputs(self.model, candidate.inputs, self.hooks, self.furthest.counting)
+        if tried is None or tried.error is None:
+            return tried is not None
+        self._note_failure(candidate, tried.values, tried.error)
+        return False
 
     def is_evasive(self, candidate: Candidate) -> bool:
         """Does a changed candidate only avoid a mistake of the forward's own that the usual ones meet?"""
         return candidate.depth > 0 and any(map(is_unavoidable, self.furthest.errors()))
-
-    def _attempt_values(self, values: InputValues) -> BaseException | None:
-        self.hooks.shadows.steps += TRY_STEPS
-        args, kwargs = call_arguments(self.model, values)
-        # What a forward draws by chance is the same in every try, and inputs have to run whatever it draws.
-        for seed in DRAWS:
-            with drawing_from(seed):
-                before = random.getstate()
-                error = self.hooks.attempt(self.model, args, kwargs)
-                if error is not None or random.getstate() == before:
-                    return error
-        return None
 
     def _note_failure(self, candidate: Candidate, values: InputValues, error: BaseException) -> None:
         self.errors.append(describe_error(error))
@@ -212,6 +195,49 @@ class _Search:
 _NO_INPUTS = (TypeError, ValueError, KeyError, AttributeError)
 
 
+class _Tried(NamedTuple):
+    """A try of inputs. values: the last that were given; error: what the forward raised with them, if it did."""
+
+    values: InputValues
+    error: BaseException | None
+
+
+def _try_inputs(
+    model: nn.Module,
+    inputs: Inputs,
+    hooks: Hooks,
+    counting: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> _Tried | None:
+    """Run a forward with the least and greatest values of inputs, then with usual ones; None if they cannot be made.
+
+    counting: surrounds each run.
+    """
+    try:
+        for made in (extremes_at(inputs), inputs_at(inputs, largest=LARGEST_FILLED)):
+            tried = _Tried(on_meta(made, hooks.shadows), None)
+            with counting():
+                if tried.values or not inputs.entries:
+                    tried = tried._replace(error=_attempt_values(model, tried.values, hooks))
+            if tried.error is not None:
+                break
+    except (*_NO_INPUTS, MemoryError, RuntimeError):  # a container that takes other members, or no memory for them
+        return None
+    return tried
+
+
+def _attempt_values(model: nn.Module, values: InputValues, hooks: Hooks) -> BaseException | None:
+    hooks.shadows.steps += TRY_STEPS
+    args, kwargs = call_arguments(model, values)
+    # What a forward draws by chance is the same in every try, and inputs have to run whatever it draws.
+    for seed in DRAWS:
+        with drawing_from(seed):
+            before = random.getstate()
+            error = hooks.attempt(model, args, kwargs)
+            if error is not None or random.getstate() == before:
+                return error
+    return None
+
+
 def digest_first(model: nn.Module) -> str:
     """A hash of the inputs that are tried first, which come from the names and the code of the forward."""
     first = itertools.islice(Frontier(model).iterate_seeds(), FIRST)
@@ -231,8 +257,8 @@ def fails_alike(model: nn.Module, led: Led, hooks: Hooks) -> bool:
 
 def _describe_failure(model: nn.Module, inputs: Inputs, hooks: Hooks) -> str:
     """The error of a try, "" if it succeeds or cannot be made."""
-    trying = _Search(model, hooks)
-    return "" if trying.succeeds(Candidate(inputs, {})) or not trying.errors else trying.errors[-1]
+    tried = _try_inputs(model, inputs, hooks)
+    return "" if tried is None or tried.error is None else describe_error(tried.error)
 
 
 def can_run(model: nn.Module, inputs: Inputs, hooks: Hooks) -> bool:
