@@ -184,11 +184,13 @@ def selected_paths(graph: MaseGraph, selection: Selection) -> list[str]:
 
 
 def find_regions(graph: MaseGraph, path: str) -> Iterator[Region]:
-    """The runs of consecutive nodes of one module."""
+    """The runs of consecutive nodes of one module; a read of an attribute belongs to the nodes that use it."""
     kind = module_kinds(graph)[path]
     paths = module_paths(graph.fx_graph)
     region = Region(path, kind)
     for node in graph.fx_graph.nodes:
+        if node.op == "get_attr":
+            continue
         if node.op not in _OUTSIDE and is_inside(paths[node], path):
             region.nodes.append(node)
         elif region.nodes:
@@ -228,7 +230,7 @@ def raise_granularity_transform_pass(
     the same parameters; the person's own is not changed. Other passes see one node; lower_granularity_transform_pass
     takes it apart again.  A module that is called twice in a row is one node, and where another module's nodes stand
     between those of one, each part is a node.
-    Gives {"raised": nodes taken together, by module path}.  ValueError for another level or an unknown name.
+    Gives {"raised": nodes taken together, without reads of attributes, by module path}.  ValueError for another level or an unknown name.
     Source: `chop.passes.graph.transforms.granularity.raise_granularity_transform_pass`.
 
     >>> class Block(nn.Module):
@@ -376,7 +378,7 @@ class Outline:
         for node in reversed(self.region.nodes):
             graph.erase_node(node)
         for source in sources:
-            if source.op == "get_attr" and not source.users and source not in self.region.nodes:
+            if source.op == "get_attr" and not source.users:
                 graph.erase_node(source)
         return call
 

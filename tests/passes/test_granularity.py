@@ -383,3 +383,32 @@ def test_a_module_that_is_a_graph_already_is_taken_apart():
     assert called(graph) == ["inner.0", "inner.1"]
     value = torch.randn(2, 4)
     assert torch.equal(graph.model(value), model(value))
+
+
+class Mixed(nn.Module):
+    """Reads a weight that its second call reads again, on the far side of another module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x, bias):
+        return self.weight @ x + bias
+
+
+class MixedTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mixed, self.between = Mixed(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.mixed(self.between(self.mixed(x, 1.0)), x)
+
+
+@pytest.mark.parametrize("level", ["innermost", "outermost"])
+def test_calls_with_another_module_between_them_read_one_weight(level):
+    model, x = MixedTwice().eval(), torch.randn(4, 4)
+    graph, _ = passes.raise_granularity_transform_pass(MaseGraph(model, {"x": x}), {"level": level})
+    assert torch.equal(graph.model(x), model(x))
+    graph, _ = passes.lower_granularity_transform_pass(graph)
+    assert torch.equal(graph.model(x), model(x))
