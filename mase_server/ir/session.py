@@ -122,10 +122,18 @@ class Session:
                 raise
             return recorder.partial()
 
-    def probe(self, base: Run, telling: Telling | None = None, before_run: Callable[[], None] = lambda: None) -> Probed:
+    def probe(
+        self,
+        base: Run,
+        telling: Telling | None = None,
+        before_run: Callable[[], None] = lambda: None,
+        *,
+        for_graph: bool = False,
+    ) -> Probed:
         """Find which symbols may vary and how everything depends on them.
 
-        telling: of the last probing.  before_run: called before each run at other sizes.
+        telling: of the last probing.  before_run: called before each run at other sizes.  for_graph: as of
+        `Prober.probe`.
         """
 
         def run_at(sizes: Mapping[str, int]) -> Run:
@@ -145,7 +153,7 @@ class Session:
                     prober.follow_values(
                         self._run_recorder(self._make_recorder(positions=False), inputs_at(self.inputs, seed=seed))
                     )
-        return prober.probe()
+        return prober.probe(for_graph=for_graph)
 
     def _base_run(self) -> Run:
         self.base = self._make_recorder(positions=True)

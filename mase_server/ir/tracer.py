@@ -83,7 +83,7 @@ class MaseTracer(fx.Tracer):
         self.root = root
         with as_leaves(self.leaf_functions(root)):
             self.run = session.record()
-            self.probed = session.probe(self.run)
+            self.probed = session.probe(self.run, for_graph=True)
         self.builder = GraphBuilder(self.run, self.probed, self._create_recorded, self._enter)
         self.graph = self.builder.graph
         self.scope = Scope("", None)

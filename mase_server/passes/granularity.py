@@ -230,7 +230,8 @@ def raise_granularity_transform_pass(
     the same parameters; the person's own is not changed. Other passes see one node; lower_granularity_transform_pass
     takes it apart again.  A module that is called twice in a row is one node, and where another module's nodes stand
     between those of one, each part is a node.
-    Gives {"raised": nodes taken together, without reads of attributes, by module path}.  ValueError for another level or an unknown name.
+    Gives {"raised": nodes taken together, without reads of attributes, by module path}.  ValueError for another level
+    or an unknown name.
     Source: `chop.passes.graph.transforms.granularity.raise_granularity_transform_pass`.
 
     >>> class Block(nn.Module):

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from torch import nn
+from torch.nn import functional as F
 
 from mase_server import GuardError, MaseGraph, passes
 from mase_server.ir.session import Session
@@ -257,8 +258,28 @@ def test_sizes_that_were_proved_are_not_guarded():
     assert torch.allclose(graph.model(x), Mean()(x))
 
 
+class Windows(nn.Module):
+    """Pads what it gets to whole windows of 7: no size explains how much it pads."""
+
+    def forward(self, x):
+        x = F.pad(x, (0, -x.shape[-1] % 7))
+        return x.unflatten(-1, (-1, 7)).mean(-1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "symbols"), [((2, 3, 14, 15), {"B": 2}), ((2, 15), {"B": 2})], ids=["pictures", "lengths"]
+)
+def test_batches_vary_where_the_sides_compute_a_padding(shape, symbols):
+    graph = MaseGraph(Windows(), {"x": ones(*shape)})
+    assert graph.symbols == symbols
+    x = torch.randn(5, *shape[1:])
+    assert torch.equal(graph.model(x), Windows()(x))
+    with pytest.raises(GuardError, match="trace the model again with such sizes"):
+        graph.model(ones(*shape[:-1], 16))
+
+
 def test_only_what_may_vary_is_a_symbol():
-    assert MaseGraph(Root(), {"x": torch.randn(2, 5, 3)}).symbols == {}
+    assert MaseGraph(Root(), {"x": torch.randn(2, 5, 3)}).symbols == {"B": 2}
     assert MaseGraph(Odd(), {"x": torch.randn(2, 5, 3)}).symbols == {"B": 2, "T": 5}
 
 

@@ -9,7 +9,7 @@ tells which sizes depend on values.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -195,21 +195,35 @@ class Prober:
             return match_structure(self.base, run)
         return run
 
-    def probe(self) -> Probed:
-        """Probe all symbols; of a picture whose sides do not explain other sizes, only the rest."""
+    def probe(self, *, for_graph: bool = False) -> Probed:
+        """Probe all symbols; of a picture whose sides do not explain other sizes, only the rest.
+
+        for_graph: where the model computes a number that no size explains, such as that of padding to a multiple, a
+        graph could be built for no other size of anything. Then only symbols of no picture vary, or only batches.
+        """
         result = self._probe_at(list(self.sizes))
         # `x.view(-1, 784)` takes pictures of twice the side for four times the batch, which nobody means.
-        mixed = [name for name in result.symbols if self._sizing.get(name) is multiple_sizes and name in IMAGE_SYMBOLS]
-        rest = [name for name in result.symbols if name not in mixed]
-        if not mixed or not rest or not _has_unexplained(result):
-            return result
+        mixed = {name for name in result.symbols if self._sizing.get(name) is multiple_sizes and name in IMAGE_SYMBOLS}
+        if mixed and _has_unexplained(result):
+            reason = "the model takes parts of the picture for further samples"
+            return self._probe_without(mixed, reason, result) or result
+        for dropped in (IMAGE_SYMBOLS, {*result.symbols} - BATCH_SYMBOLS):
+            if for_graph and result.obstacles and not self._loosened:
+                result = self._probe_without(dropped, result.obstacles[0], result) or result
+        return result
+
+    def _probe_without(self, dropped: Set[str], reason: str, result: Probed) -> Probed | None:
+        """Probe the other symbols of a result alone; None unless that explains everything."""
+        rest = [name for name in result.symbols if name not in dropped]
+        if not rest or len(rest) == len(result.symbols):
+            return None
         fixed = self.fixed
-        self.fixed = fixed | dict.fromkeys(mixed, "the model takes parts of the picture for further samples")
+        self.fixed = fixed | {name: reason for name in result.symbols if name in dropped}
         alone = self._probe_at(rest)
         if alone.symbols and not _has_unexplained(alone):
             return alone
         self.fixed = fixed
-        return result
+        return None
 
     def _probe_at(self, varied: list[str]) -> Probed:
         """Probe at two points, and at further ones while a fit rests on too few."""
