@@ -8,7 +8,8 @@ Usage: python benchmarks/exact.py [NAME ...] [--vectors N] [--multipliers N] [--
 
 Without names the networks run that `make hardware-nightly` runs; `--list` names those that take hours, too. `--small`
 takes the first folding of each, over few vectors. With `--weights axi64` weights come from a memory outside; it
-pauses in the runs that do. The exit status is 1 if anything differs, lacks hardware, or fails.
+pauses in the runs that do. The exit status is 1 if anything differs, lacks hardware, or fails, or if the first result
+comes more than two percent from the cycle that is told.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ from mase_server.simulation import simulate
 
 NETWORKS, EXAMPLES = Path(__file__).parent / "networks", Path(__file__).parents[1] / "examples"
 STALLS = 40
+#: How far the estimate of the first result's cycle may be from it.
+TOLERANCE = 0.02
 #: What every design is tried with beside the plain run.
 TRIALS = ("stalls", "late", "reset")
 COLUMNS = (
@@ -88,9 +91,11 @@ class Result:
 
     @property
     def is_fine(self) -> bool:
-        """Is it whole, and every integer right?"""
+        """Is it whole, every integer right, and the first result there when it is told, within `TOLERANCE`?"""
         whole = bool(self.told["text"]) and not self.told["unsupported"]
-        return whole and all(each["status"] == "equal" for each in self.trials.values())
+        latency, estimated = self.trials["plain"]["latency"], self.told["totals"]["latency"]
+        on_time = latency is not None and abs(estimated - latency) <= TOLERANCE * latency
+        return whole and on_time and all(each["status"] == "equal" for each in self.trials.values())
 
     def row(self) -> Iterator[str]:
         """From the multipliers on."""
