@@ -70,6 +70,18 @@ def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multip
     assert totals["latency"] == latency(made, tmp_path)
 
 
+@VERILATOR
+def test_shared_multipliers_are_followed_for_a_large_picture_too(tmp_path):
+    torch.manual_seed(0)
+    design = lower_graph(quantised(Down(), torch.randn(2, 2, 100, 100), config()))
+    folding = fold_design(design, multipliers=8)
+    assert folding.engines
+    made = emitted(design, folding, vectors=2)
+    status, _ = simulated(made, tmp_path)
+    assert status == 0
+    assert estimate(design, folding).totals["latency"] == latency(made, tmp_path)
+
+
 def test_a_design_stands_still_in_time_as_it_does_in_hardware(monkeypatch):
     """The same room that is too little in simulation: see test_residuals."""
     design = designed("residual")

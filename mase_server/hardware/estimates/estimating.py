@@ -23,7 +23,7 @@ from mase_server.protocol.records import Estimate, Totals
 
 #: Beats of a sample above which they are not simulated one by one; with engines, whose bursts are among them; and those
 #: above which fewer samples of these are.
-_MOST_BEATS, _MOST_BEATS_OF_ENGINES, _MANY_BEATS = 200_000, 100_000, 20_000
+_MOST_BEATS, _MOST_BEATS_OF_ENGINES, _MANY_BEATS = 200_000, 1_000_000, 20_000
 #: With engines the samples that are followed, and those of them at either end that do not count.
 _SAMPLES, _FEW_SAMPLES = (30, 2), (4, 1)
 #: The same to choose between foldings, and beats of a sample above which none is followed for that.
