@@ -278,6 +278,24 @@ def test_batches_vary_where_the_sides_compute_a_padding(shape, symbols):
         graph.model(ones(*shape[:-1], 16))
 
 
+class Pictures(nn.Module):
+    """Goes another way with other sides, so no graph holds for them; the batch is free."""
+
+    def forward(self, x):
+        if x.shape[-1] % 4:
+            x = F.interpolate(x, (28, 28)).relu()
+        return x.view(-1, 784).mean(-1)
+
+
+def test_the_batch_varies_where_other_sides_go_another_way():
+    graph = MaseGraph(Pictures(), {"x": ones(2, 1, 28, 28)})
+    assert graph.symbols == {"B": 2}
+    x = torch.randn(5, 1, 28, 28)
+    assert torch.equal(graph.model(x), Pictures()(x))
+    with pytest.raises(GuardError, match=r"x\.shape\[3\]"):
+        graph.model(ones(2, 1, 28, 27))
+
+
 def test_only_what_may_vary_is_a_symbol():
     assert MaseGraph(Root(), {"x": torch.randn(2, 5, 3)}).symbols == {"B": 2}
     assert MaseGraph(Odd(), {"x": torch.randn(2, 5, 3)}).symbols == {"B": 2, "T": 5}

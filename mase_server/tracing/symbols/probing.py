@@ -217,12 +217,14 @@ class Prober:
         rest = [name for name in result.symbols if name not in dropped]
         if not rest or len(rest) == len(result.symbols):
             return None
-        fixed = self.fixed
-        self.fixed = fixed | {name: reason for name in result.symbols if name in dropped}
+        before = self.fixed, self._otherwise
+        # Other ways that the model goes at sizes which do not vary are no obstacle.
+        self.fixed = self.fixed | {name: reason for name in result.symbols if name in dropped}
+        self._otherwise = ""
         alone = self._probe_at(rest)
         if alone.symbols and not _has_unexplained(alone):
             return alone
-        self.fixed = fixed
+        self.fixed, self._otherwise = before
         return None
 
     def _probe_at(self, varied: list[str]) -> Probed:
