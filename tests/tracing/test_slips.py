@@ -133,6 +133,8 @@ def test_the_closest_name() -> None:
     assert find_closest_name("fc_1", ["fc1", "conv"]) == "fc1"
     assert find_closest_name("bb", ["a", "b"]) == "b"
     assert find_closest_name("ort", ["sorted"]) is None
+    assert find_closest_name("pepx", ["keys", "PEPX"]) == "PEPX"
+    assert find_closest_name("conv2d", ["conv3d", "Conv2d"]) == "Conv2d"
     assert find_closest_name("weight", ["__weight__", "bias"]) is None
 
 

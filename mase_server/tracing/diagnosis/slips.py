@@ -138,7 +138,8 @@ def find_closest_name(name: str, names: list[str]) -> str | None:
     """The name that was probably meant."""
     others = [other for other in dict.fromkeys(names) if other != name and not other.startswith("__")]
     # Short names have to agree more closely: `ort` is not `sorted`.
-    found = difflib.get_close_matches(name, others, n=1, cutoff=0.6 if len(name) > 4 else 0.75)
+    found = [other for other in others if other.lower() == name.lower()][:1]
+    found = found or difflib.get_close_matches(name, others, n=1, cutoff=0.6 if len(name) > 4 else 0.75)
     if not found and len(name) == 2:
         found = [other for other in others if other in (name[0], name[1])][:1]
     return found[0] if found else None
