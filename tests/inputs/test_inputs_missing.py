@@ -932,3 +932,33 @@ def test_a_compiled_module_that_cannot_be_loaded_is_told_and_hides_nothing(tmp_p
     [problem] = payload["problems"]
     assert (problem["severity"], problem["code"], problem["line"]) == ("warning", "missing-package", 3)
     assert "_bin.so" in problem["message"]
+
+
+def test_an_operation_that_an_installed_package_could_not_load_is_no_mistake_of_the_file(tmp_path, monkeypatch):
+    """torchvision is imported without its compiled part, and says so at the first use of an operation."""
+    (tmp_path / "site" / "torchvision").mkdir(parents=True)
+    (tmp_path / "site" / "torchvision" / "__init__.py").write_text("")
+    (tmp_path / "site" / "torchvision" / "ops.py").write_text(
+        "def nms(boxes, scores, threshold):\n"
+        '    raise RuntimeError("Couldn\'t load custom C++ ops. This can happen if versions are incompatible.")\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    text = f"""
+from torchvision.ops import nms
+{HEAD}
+class Detector(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, images):
+        maps = self.conv(images)
+        boxes = maps.flatten(2)[0].t()
+        kept = nms(boxes, boxes[:, 0], 0.5)
+        chosen = boxes[kept]
+        return chosen
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["maps"][1] == 4
+    assert told(payload) == [("warning", "missing-package", text[: text.index("kept")].count("\n") + 1)]
+    assert "compiled part of torchvision" in payload["problems"][0]["message"]

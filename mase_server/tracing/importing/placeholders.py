@@ -40,6 +40,8 @@ class GivenUpError(MissingPackageError):
 
 #: How a placeholder prints, for an error whose text quotes it.
 _PRINTED = re.compile(r"<([\w.]+)[^<>]*, which is unknown: ([^<>]+)>")
+#: Said by a package whose compiled part could not be loaded, such as one that was built for another torch.
+_UNLOADED = re.compile(r"^Couldn't load custom C\+\+ ops")
 #: Frames of an endless recursion in which a placeholder is looked for.
 _DEEP = 50
 #: Attributes of a placeholder itself.
@@ -74,7 +76,8 @@ def stands_in(value: Any) -> bool:
 
 
 def find_placeholder_error(error: BaseException) -> BaseException:
-    """The placeholder's own error, if torch replaced it by one that names no package."""
+    """The placeholder's own error, if torch replaced it by one that names no package; for a part of a package that
+    could not be loaded, an error that says so."""
     if isinstance(error, AttributeError) and isinstance(error.obj, Base):
         lacking = _make_missing_error(error.obj._placeholders[0], f"{type(error.obj).__name__}.{error.name}")
         return lacking.with_traceback(error.__traceback__)
@@ -86,6 +89,10 @@ def find_placeholder_error(error: BaseException) -> BaseException:
         thing, reason = printed.groups()
         return MissingPackageError(thing, thing.partition(".")[0], reason).with_traceback(error.__traceback__)
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and _UNLOADED.search(str(error)):
+        package = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0]
+        reason = "it could not be loaded: the package may be built for another version of torch"
+        return MissingPackageError(f"The compiled part of {package}", package, reason).with_traceback(error.__traceback__)
     if isinstance(error, RecursionError):  # torch walks through what a module holds
         held = [vars(held) for frame in frames[-_DEEP:] if isinstance(held := frame.f_locals.get("self"), nn.Module)]
         found = _find_first_placeholder(held)

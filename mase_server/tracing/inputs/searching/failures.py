@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from mase_server.tracing.importing.placeholders import MissingPackageError
+from mase_server.tracing.importing.placeholders import MissingPackageError, find_placeholder_error
 from mase_server.tracing.inputs.searching.operands import OPERANDS, Trail, compare_elementwise, list_operands, trail_of
 from mase_server.tracing.inputs.searching.trees import Path, iterate_all_members, iterate_tensor_specs, values_at
 from mase_server.tracing.inputs.spec import Inputs, InputValues, Spec, TensorSpec
@@ -224,6 +224,7 @@ def is_unavoidable(error: BaseException) -> bool:
     """
     if isinstance(error, UnboundLocalError):
         return False
+    error = find_placeholder_error(error)
     if isinstance(error, NameError | MissingPackageError) or _REFUSALS.search(str(error)):
         return True
     if isinstance(error, AttributeError):
