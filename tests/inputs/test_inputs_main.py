@@ -1,9 +1,11 @@
 """Running a file as its author would, up to the first call of each model."""
 
+import os
 import signal
 import sys
 import textwrap
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -319,6 +321,29 @@ def test_a_list_of_an_object_that_a_cut_loop_was_filling_is_unknown(run, monkeyp
         count, losses = len(keeper.names), keeper.losses
     """)
     assert (result.module.count, type(result.module.losses)) == (1, Placeholder)
+
+
+def test_what_a_failed_function_was_changing_of_a_library_stays_as_it_is(run):
+    """The variables of the process and the folders of its modules are no data of the program."""
+    result, _ = run("""
+        import os, sys, warnings
+
+        def main(args):
+            os.environ["OMP_NUM_THREADS"] = "1"
+            sys.path.insert(0, "lib")
+            warnings.filters.append(None)
+            sys.modules["other"] = None
+
+        main()
+        home = "ABSENT_VARIABLE" in os.environ
+        import colorsys
+        model = Net()
+        out = model(torch.randn(5, 4))
+    """)
+    assert isinstance(result.error, TypeError)
+    assert vars(result.module)["home"] is False
+    assert vars(result.module)["out"].shape == (5, 3)
+    assert not any(isinstance(each, Placeholder) for each in (os.environ, sys.path, sys.modules, warnings.filters))
 
 
 def test_what_a_cut_loop_made_of_its_first_batch_is_unknown_after_it(run, monkeypatch):

@@ -338,10 +338,19 @@ def _pass_statement(
 
 
 def _find_owner(path: tuple[str, ...], names: Namespace) -> Namespace:
-    """Where the last name of a path such as `("self", "losses")` is bound: attributes of an object, or `names`."""
+    """Where the last name of a path such as `("self", "losses")` is bound: attributes of an object, or `names`; nowhere
+    if a library has it, such as `os.environ`."""
     for name in path[:-1]:
-        names = getattr(names.get(name), "__dict__", {})
+        holder = names.get(name)
+        names = {} if isinstance(holder, ModuleType) and _is_of_library(holder) else getattr(holder, "__dict__", {})
     return names
+
+
+def _is_of_library(module: ModuleType) -> bool:
+    """Is a module one of Python's own or of an installed package?"""
+    parts = Path(getattr(module, "__file__", None) or "").parts
+    standard = module.__name__.partition(".")[0] in sys.stdlib_module_names and module.__name__ != "__main__"
+    return standard or not {"site-packages", "dist-packages"}.isdisjoint(parts)
 
 
 def _is_method_of(value: Any, frame: FrameType) -> bool:
