@@ -44,6 +44,12 @@ SAID = {
         '"""\nArgs:\n    y: N x 5 x T\n"""\nreturn y.mean(2) / self.scale',
         "y: f32[B=2, 5, T=16]",
     ),
+    "words with an x between them": (
+        "self.layer = nn.Linear(12, 50)",
+        "hidden",
+        '"""\nhidden :: [len*bsz x steps x d_model]\n"""\nreturn self.layer(hidden)',
+        "hidden: f32[B=2, T=16, 12]",
+    ),
     "a list of sizes without brackets": (
         "self.layer = nn.Linear(12, 8)",
         "x",

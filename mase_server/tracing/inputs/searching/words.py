@@ -50,6 +50,7 @@ _SEPARATED = rf"{_PART}(?:\s*[,;]\s*{_PART})*\s*,?"
 #: A shape: in brackets, with an `x` between the sizes, or a rank in words. The groups are the sizes.
 _SHAPES = (
     re.compile(rf"[(\[]\s*({_SEPARATED})\s*[)\]]"),
+    re.compile(rf"[(\[]\s*({_PART}(?:\s+[x\u00d7]\s+{_PART})+)\s*[)\]]"),
     re.compile(r"(?<![\w.])((?:[A-Z]\w?|\d+)(?:\s?[x\u00d7*]\s?(?:[A-Z]\w?|\d+))+)(?![\w.])"),
     re.compile(r"(?<![\w.])(\d)-?[dD]\b(?= |imensional)"),
 )
@@ -243,7 +244,8 @@ def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
         for match in pattern.finditer(text):
             if pattern is _SHAPES[-1]:
                 return (UNKNOWN,) * int(match[1])
-            separator = r"[,;\s]+" if pattern is _SHAPES[0] else r"\s?[x\u00d7*]\s?"
+            between = {_SHAPES[0]: r"[,;\s]+", _SHAPES[1]: r"\s+[x\u00d7]\s+"}
+            separator = between.get(pattern, r"\s?[x\u00d7*]\s?")
             sizes = tuple(each for each in re.split(separator, match[1]) if each)
             if _is_shape(model, sizes, closed="," in match[1]):
                 return sizes
@@ -256,9 +258,14 @@ def _is_shape(model: nn.Module, sizes: tuple[str, ...], closed: bool) -> bool:
         return False
     if all(re.fullmatch(r"x_?\d", size) for size in sizes):  # several tensors
         return False
-    if len(sizes) == 1 and not closed and _symbol_of(sizes[0]) != "B" and sizes[0] not in ("N", "T", "L"):
+    if len(sizes) == 1 and not closed and not _is_batch(sizes[0]) and sizes[0] not in ("N", "T", "L"):
         return False
     return all(size.isdigit() or size in "NL" or _is_called(model, size) for size in sizes)
+
+
+def _is_batch(size: str) -> bool:
+    """Is it the batch, or a product with it: `len*bsz`?"""
+    return any(_symbol_of(part) == "B" for part in size.split("*"))
 
 
 def _is_called(model: nn.Module, size: str) -> bool:
