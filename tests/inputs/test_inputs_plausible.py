@@ -264,6 +264,13 @@ PLAUSIBLE = {
         "return self.rnn(s.abs().transpose(1, 2))[0]",
         "noisy: f32[B=2, L=64]",
     ),
+    "observations that may come with labels": (
+        "self.norm, self.layer = nn.BatchNorm1d(32), nn.Linear(32, 8)",
+        "X",
+        "labels = None\nif type(X) is tuple:\n    X, labels = X\nh = self.norm(X)\n"
+        "if labels is not None:\n    h = torch.cat((labels, h), 1)\nreturn self.layer(h)",
+        "X: f32[B=2, 32]",
+    ),
     "scores of pixels that a loss sums over space": (
         "self.smooth = 1.0",
         "x, y",

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,6 +31,7 @@ from mase_server.tracing.inputs.searching.forward import (
     in_order,
     walked_uses,
 )
+from mase_server.tracing.inputs.searching.plausible import iterate_run
 from mase_server.tracing.inputs.searching.singles import (
     TYPES,
     Choice,
@@ -636,9 +637,14 @@ def target_of(model: nn.Module, name: str, index: int) -> ast.expr | None:
 
 
 def _iterate_unpackings(model: nn.Module, name: str) -> Iterator[tuple[int, list[ast.expr]]]:
-    """The first member that is unpacked, and the targets: 0 for `a, b = pair`, 6 for `a, b = inputs[6:]`."""
+    """The first member that is unpacked, and the targets: 0 for `a, b = pair`, 6 for `a, b = inputs[6:]`.
+
+    What is unpacked only if it is a tuple may be a tensor as well, and is none of these.
+    """
     source = Source.of(model, model.forward)
-    for node in in_order(source.node) if source else ():
+    nodes = list(iterate_run(source)) if source else []
+    doubtful = {id(each) for node in nodes if _tells_tuples(node, name) for part in node.body for each in ast.walk(part)}
+    for node in (node for node in nodes if id(node) not in doubtful):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
                 yield 0, targets
@@ -648,6 +654,20 @@ def _iterate_unpackings(model: nn.Module, name: str) -> Iterator[tuple[int, list
                 first = _get_start(rest)
                 if owner == name and first is not None:
                     yield first, targets
+
+
+def _tells_tuples(node: ast.AST, name: str) -> TypeGuard[ast.If]:
+    """Is it `if type(pair) is tuple:` or `if isinstance(pair, (tuple, list)):`, for a parameter of this name?"""
+    match node:
+        case ast.If(test=ast.Call(func=ast.Name(id="isinstance"), args=[ast.Name(id=asked), kinds])):
+            pass
+        case ast.If(test=ast.Compare(left=ast.Call(func=ast.Name(id="type"), args=[ast.Name(id=asked)]),
+                                     ops=[ast.Is() | ast.Eq()], comparators=[kinds])):  # fmt: skip
+            pass
+        case _:
+            return False
+    told = kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]
+    return asked == name and {ast.unparse(each) for each in told} <= {"tuple", "list", "Tuple", "List"}
 
 
 def _get_start(rest: ast.expr) -> int | None:

@@ -102,7 +102,7 @@ def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[
     it has there."""
     if source is None:
         return
-    for node in _iterate_run(source):
+    for node in iterate_run(source):
         if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(source, node.value, name):
             return
         yield node, name
@@ -112,7 +112,7 @@ def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[
                 yield from iterate_reads(inner, called, depth + 1)
 
 
-def _iterate_run(source: Source) -> Iterator[ast.AST]:
+def iterate_run(source: Source) -> Iterator[ast.AST]:
     """The nodes of a method, without the branches that the module's attributes rule out."""
     out: set[int] = set()
     for node in ast.walk(source.node):
