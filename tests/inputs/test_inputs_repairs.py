@@ -38,6 +38,13 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Conv2d(3, kwargs.pop("planes"), 3)
     """,
+    "a size of a data set": """
+        def __init__(self, args, data):
+            super().__init__()
+            self.dropout, self.hidden = args.dropout, args.hidden
+            self.columns = data.columns
+            self.layer = nn.Conv2d(3, self.columns + self.hidden, 3)
+    """,
     "entries by a variable key": """
         def __init__(self, heads):
             super().__init__()

@@ -31,6 +31,7 @@ from mase_server.tracing.models.configs import (
     LackingError,
     guess_entry_value,
     is_configuration,
+    reads_of,
     replace_entry,
 )
 from mase_server.tracing.models.constructions import key_of_arguments, list_required_parameters
@@ -193,6 +194,15 @@ def _propose_tensors(clue: Clue, match: re.Match[str]) -> Changes:
                 for size in _list_sides(clue) if _MATRIX.search(name) else ():
                     yield {name: Made(partial(torch.eye, size), f"torch.eye({size})")}
                 yield {name: Made(partial(torch.ones, 64), "torch.ones(64)")}
+
+
+def _propose_record(clue: Clue, match: re.Match[str]) -> Changes:
+    """A record for an argument of which only attributes are read, such as a data set that knows its columns."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        reads = [read for step in clue.steps for read in reads_of(name, step.function)]
+        keys = dict.fromkeys(read.path[0] for read in reads if len(read.path) == 1)
+        if _is_number(clue.arguments[name]) and match[1] in keys:
+            yield {name: AnyConfig({key: _guess_entry(clue, key) for key in keys}).at((name,))}
 
 
 def _list_sides(clue: Clue) -> list[int]:
@@ -572,6 +582,7 @@ ROWS: tuple[Row, ...] = (
     ),
     (r"expected np.ndarray|^(?:Attribute|Type)Error: .*'?int\b", _propose_table),
     (r"^AttributeError: '(?:int|float|bool|list|tuple|NoneType)' object has no attribute '(\w+)'", _propose_tensors),
+    (r"^AttributeError: '(?:int|float|bool)' object has no attribute '(\w+)'", _propose_record),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
     (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _propose_positive),
