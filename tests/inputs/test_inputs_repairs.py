@@ -231,6 +231,19 @@ class Net(nn.Module):
     assert runs_in_eager(found).shape[0] == 2
 
 
+def test_steps_of_upsampling_stay_small(workspace):
+    text = file_of("""
+        def __init__(self, upsample_factors, width):
+            super().__init__()
+            self.layer, self.scale = nn.Conv1d(width, 4, 3), 1
+            for factor in upsample_factors:
+                self.scale *= factor
+    """, "return self.layer(x).repeat_interleave(self.scale, 2)")  # fmt: skip
+    (found,) = looked_at(workspace, text)
+    assert runs_in_eager(found).dim() == 3
+    assert set(found.arguments["upsample_factors"]) == {2}
+
+
 def test_of_two_plurals_only_the_one_that_is_used_as_a_list_is_one(workspace):
     init = """
         def __init__(self, layers, heads):

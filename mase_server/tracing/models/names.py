@@ -49,9 +49,12 @@ ARGUMENTS: tuple[tuple[str, Any], ...] = (
 )
 #: Names of lengths, which need not divide by anything.
 _LENGTH = re.compile(r"ctx|(block|context|max|seq).*(size|len|length|pos)|max_?(seq|pos|len)|positions")
+#: Factors between the sizes of layers, which a constructor multiplies.
+STEPS = re.compile(r"(^|_)(scales|factors|rates|ratios|strides)$")
 #: Lists: the usual `hidden_sizes` or `layers`.
 LISTS: tuple[tuple[str, list[int]], ...] = (
     (r"layers|depths|blocks|repeats", [2, 2, 2, 2]),
+    (STEPS.pattern, [2, 2]),
     (r"", [32, 64]),
 )
 

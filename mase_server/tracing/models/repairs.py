@@ -36,7 +36,7 @@ from mase_server.tracing.models.configs import (
 )
 from mase_server.tracing.models.constructions import key_of_arguments, list_required_parameters
 from mase_server.tracing.models.guesses import Arguments, Made
-from mase_server.tracing.models.names import other_arguments, usual_argument, usual_list
+from mase_server.tracing.models.names import STEPS, other_arguments, usual_argument, usual_list
 
 #: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
 Change = Mapping[str, Any]
@@ -310,7 +310,9 @@ def _guess_lengths(clue: Clue) -> list[int]:
 
 
 def _list_of(name: str, value: Any, length: int) -> tuple[Any, ...]:
-    """So many values around one: counts of layers stay small, widths grow."""
+    """So many values around one: counts of layers and steps between sizes stay small, widths grow."""
+    if STEPS.search(name.lower()):
+        return (2,) * length
     if not _is_number(value) or not value:
         usual = usual_argument(name)
         value = usual if _is_whole(usual) else 16
