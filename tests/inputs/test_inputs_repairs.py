@@ -38,6 +38,12 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Conv2d(3, kwargs.pop("planes"), 3)
     """,
+    "a size where its name means several": """
+        def __init__(self, encoder_dims):
+            super().__init__()
+            self.weight = nn.Parameter(torch.empty(8, encoder_dims))
+            self.layer = nn.Conv2d(3, self.weight.shape[1], 3)
+    """,
     "a size of a data set": """
         def __init__(self, args, data):
             super().__init__()

@@ -604,7 +604,8 @@ ROWS: tuple[Row, ...] = (
     (r"not enough values to unpack \(expected (\d+)|too many values to unpack \(expected (\d+)", _propose_resized),
     (r"(list|tuple) index out of range|argument 2 is (shorter|longer)", _propose_resized),
     (
-        r"found element of type (list|tuple)|'(list|tuple)' (object|and)|and '(list|tuple)'|by non-int of type",
+        r"found element of type (list|tuple)|'(list|tuple)' (object|and)|and '(list|tuple)'|by non-int of type"
+        r"|of ints, ?but got (list|tuple)",
         _propose_scalars,
     ),
     (
