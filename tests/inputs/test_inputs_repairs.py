@@ -262,6 +262,28 @@ def test_of_two_plurals_only_the_one_that_is_used_as_a_list_is_one(workspace):
     assert runs_in_eager(found).shape[1] == found.arguments["heads"]
 
 
+def test_of_several_plurals_none_is_a_list_if_one_is_the_size_of_a_layer(workspace):
+    """The others only go on to parts, where nothing of this class tells what they are."""
+    parts = "\n".join(
+        f"class Part{letter}(nn.Module):\n    def __init__(self, width, wide):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(width, wide)\n        self.back = nn.Linear(wide, width)\n\n"
+        "    def forward(self, x):\n        return self.back(self.layer(x))\n"
+        for letter in "AB"
+    )
+    init = """
+        def __init__(self, encoder_dims, decoder_dims, lstm_dims, postnet_dims, num_chars):
+            super().__init__()
+            self.table = nn.Embedding(num_chars, encoder_dims)
+            self.one, self.two = PartA(encoder_dims, decoder_dims), PartB(encoder_dims, lstm_dims)
+            self.layer = nn.Linear(encoder_dims, postnet_dims * 2)
+    """
+    text = file_of(init, "return self.layer(self.two(self.one(self.table(x))))").replace(HEAD, f"{HEAD}{parts}\n\n")
+    found = next(each for each in looked_at(workspace, text) if each.name == "Net")
+    assert isinstance(found, Found), found
+    assert all(isinstance(size, int) for size in found.arguments.values())
+    assert runs_in_eager(found).shape[-1] == 2 * found.arguments["postnet_dims"]
+
+
 def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace):
     text = f"""{HEAD}class Tagger(nn.Module):
     def __init__(self, embedding_matrix, opt):

@@ -35,6 +35,10 @@ from mase_server.tracing.models.workspace import Call
 #: Names that mean a list, and those that may mean one if a number failed.
 _LIST_NAME = re.compile(r"sizes$|dims$")
 PLURAL = re.compile(r"s$")
+#: Layers whose first two arguments are numbers.
+_SIZED_LAYERS = frozenset(
+    {"Linear", "Embedding", "Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell"}
+)
 _FUNCTION_NAME = re.compile(r"fn|func|function|net|network|module|layer|wrapped")
 #: Names of arguments that are whole models.
 _MODEL_NAME = re.compile(
@@ -151,8 +155,9 @@ def lacking_arguments(
     hints, guess, source = _read_annotations(function), _Guess(around, make), read_definition(function)
     open_ones = {each.name for each in list_required_parameters(function)} - hints.keys()
     alike = {name for name in open_ones if lists.search(name) and not CONFIG_NAME.search(name)}
-    # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers.
-    listed = (alike & _list_sequences(source) if lists is PLURAL else None) or alike
+    # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers; so do sizes of layers.
+    used = alike & _list_sequences(source)
+    listed = used if alike & _list_layer_sizes(source) - used else (used if lists is PLURAL else None) or alike
     with _being_made(function):
         return {
             each.name: usual_list(each.name)
@@ -177,6 +182,17 @@ def _list_sequences(source: ast.AST) -> set[str]:
             ):
                 found += args
     return {each.id if isinstance(each, ast.Name) else "" for each in found}
+
+
+def _list_layer_sizes(source: ast.AST) -> set[str]:
+    """The names that code gives a layer of torch as a size: `nn.Linear(width, 3)`."""
+    found: set[str] = set()
+    for node in ast.walk(source):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="nn") | ast.Attribute(attr="nn"), attr=layer), args=args):
+                if layer in _SIZED_LAYERS:
+                    found |= {each.id for each in args[:2] if isinstance(each, ast.Name)}
+    return found
 
 
 def _read_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
