@@ -284,11 +284,15 @@ def test_of_several_plurals_none_is_a_list_if_one_is_the_size_of_a_layer(workspa
     assert runs_in_eager(found).shape[-1] == 2 * found.arguments["postnet_dims"]
 
 
-def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace):
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("embedding_matrix", "torch.tensor(embedding_matrix, dtype=torch.float)"), ("pretrained", "pretrained")],
+)
+def test_pretrained_vectors_are_a_matrix_as_wide_as_the_configuration_says(workspace, name, given):
     text = f"""{HEAD}class Tagger(nn.Module):
-    def __init__(self, embedding_matrix, opt):
+    def __init__(self, {name}, opt):
         super().__init__()
-        self.embed = nn.Embedding.from_pretrained(torch.tensor(embedding_matrix, dtype=torch.float))
+        self.embed = nn.Embedding.from_pretrained({given})
         self.fc = nn.Linear(opt.embed_dim, opt.classes)
 
     def forward(self, tokens):

@@ -152,7 +152,7 @@ def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
     wide = {name: value for name, value in clue.arguments.items() if "emb" in name and _is_whole(value)}
     for name in clue.culprits[:MAX_CULPRITS]:
         width = next((value for other, value in wide.items() if other != name), 64)
-        if _is_number(clue.arguments[name]):
+        if _is_number(clue.arguments[name]) or isinstance(clue.arguments[name], bool):
             yield {name: Made(partial(torch.zeros, MAX_WORDS, width), f"torch.zeros({MAX_WORDS}, {width})")}
 
 
@@ -577,7 +577,7 @@ ROWS: tuple[Row, ...] = (
     (r"should be an instance of class `\w*Config`", _propose_own_config),
     (r"can only concatenate str \(not", _propose_texts),
     (r"^ModuleNotFoundError: No module named '([\w.]+)\.(\w*)'", _propose_modules),
-    (r"parameter is expected to be 2-dimensional|'int' object has no attribute 'dim'", _propose_matrices),
+    (r"parameter is expected to be 2-dimensional|'(int|bool)' object has no attribute 'dim'", _propose_matrices),
     (
         r"object is not (subscriptable|iterable)|has no attribute '(items|keys|values)'|indices must be|be a mapping",
         _propose_mappings,
