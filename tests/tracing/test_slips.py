@@ -86,6 +86,11 @@ def test_a_slip_is_told_and_the_mended_file_runs_in_eager(name: str, tmp_path: P
 #: Slips that only the person can mend.
 TOLD = {
     "unknown name": ("pass", ["return qwertz"], "define or import it"),
+    "usual name of a module": (
+        "pass",
+        ["n = 3", "return x * np.pi"],
+        "not defined here: `import numpy as np` is missing",
+    ),
     "rows": ("pass", ["a, b, c = x", "return a"], "`x` [2, 3, 4] is taken apart into 3 names, but has 2 rows"),
     "layer": ("self.l = nn.ReLU()", ["return x + self.l"], "`self.l` is the layer ReLU itself"),
     "two chunks": ("pass", ["a, b = (x, x, x)", "return a"], "is taken apart into 2 names"),

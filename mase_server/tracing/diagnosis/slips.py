@@ -55,6 +55,18 @@ def _register_slip(kind: type[BaseException], pattern: str) -> Callable[[_Slip],
 
 # Names.
 
+#: Names that everybody gives a module -> the import.
+_USUAL_IMPORTS = {
+    "np": "import numpy as np",
+    "torch": "import torch",
+    "nn": "from torch import nn",
+    "F": "import torch.nn.functional as F",
+    "plt": "import matplotlib.pyplot as plt",
+    "pd": "import pandas as pd",
+    "math": "import math",
+    "os": "import os",
+}
+
 
 @_register_slip(NameError, r"name '(\w+)' is not defined")
 def _explain_undefined_name(scene: Scene, match: re.Match[str]) -> Told | None:
@@ -69,6 +81,8 @@ def _explain_undefined_name(scene: Scene, match: re.Match[str]) -> Told | None:
         )
     if (line := _find_import(frame, name)) is not None:
         return _build_explanation("missing-package", f"{text}: its import in line {line} of the file failed.", None)
+    if name in _USUAL_IMPORTS:
+        return _build_explanation("name-error", f"{text}: `{_USUAL_IMPORTS[name]}` is missing.", None)
     near = find_closest_name(name, [*frame.f_locals, *frame.f_globals, *vars(builtins)])
     if near is None:
         return _build_explanation("name-error", f"{text}: define or import it.", None)

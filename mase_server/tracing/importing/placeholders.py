@@ -92,7 +92,9 @@ def find_placeholder_error(error: BaseException) -> BaseException:
     if frames and _UNLOADED.search(str(error)):
         package = str(frames[-1].f_globals.get("__name__", "")).partition(".")[0]
         reason = "it could not be loaded: the package may be built for another version of torch"
-        return MissingPackageError(f"The compiled part of {package}", package, reason).with_traceback(error.__traceback__)
+        return MissingPackageError(f"The compiled part of {package}", package, reason).with_traceback(
+            error.__traceback__
+        )
     if isinstance(error, RecursionError):  # torch walks through what a module holds
         held = [vars(held) for frame in frames[-_DEEP:] if isinstance(held := frame.f_locals.get("self"), nn.Module)]
         found = _find_first_placeholder(held)

@@ -189,7 +189,9 @@ def _list_layer_sizes(source: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(source):
         match node:
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="nn") | ast.Attribute(attr="nn"), attr=layer), args=args):
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="nn") | ast.Attribute(attr="nn"), attr=layer), args=args
+            ):
                 if layer in _SIZED_LAYERS:
                     found |= {each.id for each in args[:2] if isinstance(each, ast.Name)}
     return found

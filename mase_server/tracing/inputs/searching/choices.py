@@ -643,7 +643,9 @@ def _iterate_unpackings(model: nn.Module, name: str) -> Iterator[tuple[int, list
     """
     source = Source.of(model, model.forward)
     nodes = list(iterate_run(source)) if source else []
-    doubtful = {id(each) for node in nodes if _tells_tuples(node, name) for part in node.body for each in ast.walk(part)}
+    doubtful = {
+        id(each) for node in nodes if _tells_tuples(node, name) for part in node.body for each in ast.walk(part)
+    }
     for node in (node for node in nodes if id(node) not in doubtful):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=owner)) if owner == name:
