@@ -7,7 +7,8 @@ import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
 from tests.inputs.test_inputs_in_repositories import shown
-from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_kinds import MORE, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_repairs import HEAD, looked_at
 
 #: What is handed over -> layers, parameters of forward, its body, the inputs.
 PLAUSIBLE = {
@@ -346,6 +347,25 @@ def test_the_plausible_of_several_inputs_that_run_is_shown(workspace, kind):  # 
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
     assert expected is None or format_inputs(found.spec) == expected
+
+
+def test_an_image_that_is_joined_with_labels_keeps_its_usual_channels(workspace):  # noqa: F811
+    (found,) = looked_at(
+        workspace,
+        f"""{HEAD}{MORE}class Net(nn.Module):
+    def __init__(self, width=64, c_dim=5, repeats=6):
+        super().__init__()
+        self.main = nn.Sequential(nn.Conv2d(3 + c_dim, width, 3), *(nn.ReLU() for _ in range(repeats)))
+
+    def forward(self, x, c):
+        c = c.view(c.size(0), c.size(1), 1, 1)
+        c = c.repeat(1, 1, x.size(2), x.size(3))
+        x = torch.cat([x, c], dim=1)
+        return self.main(x)
+""",
+    )
+    assert runs_in_eager(found)
+    assert format_inputs(found.spec) == "x: f32[B=2, 3, H=32, W=32]; c: f32[B, 5]"
 
 
 def test_a_block_of_heads_gets_tokens(workspace):  # noqa: F811

@@ -52,6 +52,8 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     by_use = list_consumer_choices(use) if use is not None else []
     if use is not None and not use.flat and len(list_required_parameters(model.forward)) == 1:
         by_use = [*_list_told_channels(model, by_use), *by_use]
+    if use is not None and use.joined is not None:
+        by_use = [*_list_joined_channels(model, name, use), *by_use]
     if _is_handed_states(model):
         by_name, by_use = _time_first(by_name), _time_first(by_use)
     if SINGLE.search(name.lower()):
@@ -202,6 +204,22 @@ def _parts_of(spec: TensorSpec, joined: tuple[int, int] | None) -> list[TensorSp
     if count < 2 or not isinstance(size, int) or size % count:
         return [spec]
     return [replace(spec, dims=(*spec.dims[:at], size // count, *spec.dims[at + 1 :])), spec]
+
+
+def _list_joined_channels(model: nn.Module, name: str, use: Use) -> list[Choice]:
+    """An image, and a vector that is joined with it, if a convolution takes the usual channels of an image and as many
+    more as one argument of the constructor says."""
+    layer = use.layer
+    if not isinstance(layer, nn.Conv2d) or use.joined is None or use.joined[0] != 2:
+        return []
+    told = {key: size for key, size in arguments_of(model).items() if type(size) is int and size > 0}
+    pairs = [(key, size) for key, size in told.items() if layer.in_channels - size in (1, 3)]
+    if len(pairs) != 1:
+        return []
+    key, size = pairs[0]
+    rest = layer.in_channels - size
+    spec = TensorSpec("f32", ("B", size) if VECTOR.match(name.lower()) else ("B", rest, "H", "W"))
+    return [Choice(spec, f"{_describe_shape(spec)}, as {key} says")]
 
 
 def list_consumer_choices(use: Use) -> list[Choice]:
