@@ -44,6 +44,14 @@ INSISTING = {
             self.weight = nn.Parameter(torch.empty(8, encoder_dims))
             self.layer = nn.Conv2d(3, self.weight.shape[1], 3)
     """,
+    "a list of pairs": """
+        def __init__(self, sa_sizes):
+            super().__init__()
+            width = 0
+            for states, actions in sa_sizes:
+                width += states + actions
+            self.layer = nn.Conv2d(3, width, 3)
+    """,
     "a size of a data set": """
         def __init__(self, args, data):
             super().__init__()

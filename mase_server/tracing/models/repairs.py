@@ -290,7 +290,8 @@ def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _propose_nested(clue: Clue, match: re.Match[str]) -> Changes:
-    """A list inside of a list, where the failing statement takes a member of one: `len(feature_dims[0])`."""
+    """A list inside of a list, where the failing statement takes a member of one, or goes over pairs:
+    `len(feature_dims[0])`, `for states, actions in sizes`."""
     step = clue.last()
     for node in ast.walk(step.node) if step else ():
         match node:
@@ -299,6 +300,14 @@ def _propose_nested(clue: Clue, match: re.Match[str]) -> Changes:
                 value = clue.arguments.get(name)
                 if isinstance(value, list | tuple) and 0 <= at < len(value) and _is_whole(value[at]):
                     yield {name: (*value[:at], [value[at]] * 2, *value[at + 1 :])}
+            case (
+                ast.For(target=ast.Tuple(elts=parts), iter=held)
+                | ast.comprehension(target=ast.Tuple(elts=parts), iter=held)
+            ):
+                name = ast.unparse(held).removeprefix("self.")
+                value = clue.arguments.get(name)
+                if isinstance(value, list | tuple) and value and all(map(_is_whole, value)):
+                    yield {name: [(size,) * len(parts) for size in value]}
 
 
 def _guess_lengths(clue: Clue) -> list[int]:
@@ -594,7 +603,7 @@ ROWS: tuple[Row, ...] = (
     (r"num_channels \((\d+)\) must be divisible by num_groups \((\d+)\)", _propose_groups),
     (r"^AssertionError|^ValueError|divisible", _propose_divisible),
     (r"^AssertionError|^ValueError", _propose_equal),
-    (r"type 'int' has no len|'int' object is not (iterable|subscriptable)", _propose_nested),
+    (r"type 'int' has no len|'int' object is not (iterable|subscriptable)|unpack non-iterable int", _propose_nested),
     (
         r"can only concatenate list"
         r"|object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
