@@ -1,4 +1,5 @@
-"""`make bench` and the matrix: what is kept, what the tables say, and which tests were counted; worked out by hand."""
+"""`make bench` and the matrix: what is kept, what the tables say, which tests were counted, and the registers
+that a memory takes in; worked out by hand."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 from pathlib import Path
 
 import bench
+import clock
 import figures
 import matrix
 import pytest
@@ -231,3 +233,71 @@ def test_the_page_holds_the_table_of_what_was_kept():
     page = matrix.PAGE.read_text(encoding="utf-8")
     assert matrix.with_table(page, matrix.kept()) == page
     assert all(each["passed"] > 0 for each in json.loads(matrix.KEPT.read_text(encoding="utf-8")))
+
+
+# The clock
+
+
+def netlist(registers, **more_readers):
+    """As Yosys writes it: a memory of the clock 2 with two bits, 10 and 11, and registers that read them."""
+    wires = {"CLKA": [2], "CLKB": [2], "DOB0": [10], "DOB1": [11], "OCEB": ["1"], "ADB0": [3]}
+    memory = {"type": "DP16KD", "parameters": {"REGMODE_A": "NOREG", "REGMODE_B": "NOREG"}, "connections": wires}
+    cells = {"memory": memory}
+    for number, (bit, changed) in enumerate(registers):
+        wires = {"CLK": [2], "DI": [bit], "Q": [20 + number], "CE": [5], "LSR": ["0"], **changed}
+        parameters = {"CEMUX": wires.pop("CEMUX", "CE"), "CLKMUX": "CLK", "LSRMUX": "LSR"}
+        cells[f"register_{number}"] = {"type": "TRELLIS_FF", "parameters": parameters, "connections": wires}
+    for name, bit in more_readers.items():
+        cells[name] = {"type": "LUT4", "parameters": {}, "connections": {"A": [bit], "Z": [30]}}
+    outputs = {"DOB0", "DOB1", "Q", "Z"}
+    for cell in cells.values():
+        cell["port_directions"] = {port: "output" if port in outputs else "input" for port in cell["connections"]}
+    return {"cells": cells, "ports": {"q": {"direction": "output", "bits": [20, 21]}}}
+
+
+def test_a_memory_takes_in_the_registers_that_stand_bare_behind_it():
+    module = netlist([(10, {}), (11, {})])
+    assert clock.use_memory_registers(module) == 1
+    assert list(module["cells"]) == ["memory"]
+    memory = module["cells"]["memory"]
+    assert memory["parameters"] == {"REGMODE_A": "NOREG", "REGMODE_B": "OUTREG"}
+    assert {port: memory["connections"][port] for port in ("DOB0", "DOB1", "OCEB")} == {
+        "DOB0": [20],
+        "DOB1": [21],
+        "OCEB": [5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("registers", "more_readers"),
+    [
+        ([(10, {}), (11, {})], {"gate": 10}),
+        ([(10, {})], {"gate": 11}),
+        ([(10, {}), (11, {}), (11, {})], {}),
+        ([(10, {}), (11, {"CE": [6]})], {}),
+        ([(10, {"CEMUX": "INV"}), (11, {"CEMUX": "INV"})], {}),
+        ([(10, {}), (11, {"CLK": [4]})], {}),
+        ([(10, {}), (11, {"LSR": [7]})], {}),
+        ([(12, {"CE": [10]}), (11, {})], {}),
+    ],
+    ids=[
+        "a gate, too",
+        "a gate alone",
+        "two registers",
+        "two enables",
+        "inverted",
+        "another clock",
+        "a reset",
+        "an enable",
+    ],
+)
+def test_a_memory_takes_in_no_other_registers(registers, more_readers):
+    module = netlist(registers, **more_readers)
+    assert clock.use_memory_registers(module) == 0
+    assert module == netlist(registers, **more_readers)
+
+
+def test_a_memory_that_is_read_from_outside_takes_in_no_register():
+    module = netlist([(10, {}), (11, {})])
+    module["ports"]["q"]["bits"].append(11)
+    assert clock.use_memory_registers(module) == 0
