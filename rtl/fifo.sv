@@ -1,7 +1,7 @@
 /// First in, first out: DEPTH beats of storage, any DEPTH from 1 on.
-/// One cycle of latency, one beat per cycle (DEPTH 1: one every two cycles). `data_in_0_ready` depends on registers
-/// alone, so the ready path is cut. Up to 32 beats stand in distributed memory, more in block memory.
-/// Does not pass a beat through in the cycle in which it arrives.
+/// One beat per cycle (DEPTH 1: one every two cycles). `data_in_0_ready` depends on registers alone, so the ready path
+/// is cut. Up to 32 beats stand in distributed memory, with one cycle of latency; more in block memory with its two
+/// registers, with three. Does not pass a beat through in the cycle in which it arrives.
 module fifo #(
     parameter int DATA_WIDTH = 8,
     parameter int DEPTH      = 4
@@ -26,22 +26,20 @@ module fifo #(
   localparam int CountWidth = $clog2(DEPTH + 1);
   localparam logic [AddressWidth-1:0] Last = AddressWidth'(Words - 1);
 
-  // No place is read in the cycle in which it is written: synthesis need not build a way round.
+  // What is read in the cycle in which it is written is not used: synthesis need not build a way round.
   (* no_rw_check *)
   logic [DATA_WIDTH-1:0] memory[Words];
   logic [AddressWidth-1:0] write_at, read_at;
-  logic [CountWidth-1:0] count;  // beats in the memory
-  logic holds;  // any in the memory
+  logic [CountWidth-1:0] count;  // beats behind the one at the output
   logic full;  // with the beat at the output
-  logic push, pop, moves, load, store, filled;
+  logic next_valid;  // there is one for the output
+  logic push, pop, moves, adds, takes, load, store, filled;
 
   assign data_in_0_ready = !full;
   assign push = data_in_0_valid && data_in_0_ready;
   assign pop = data_out_0_valid && data_out_0_ready;
   assign moves = !data_out_0_valid || data_out_0_ready;
-  assign load = moves && holds;
-  assign store = push && !(moves && !holds);
-  // One more beat fills it. Without a beat at the output there is none in the memory.
+  // One more beat fills it. With so many of them there is one at the output.
   assign filled = (DEPTH == 1) ? !data_out_0_valid : data_out_0_valid && count == CountWidth'(DEPTH - 2);
 
   always_ff @(posedge clk) begin
@@ -49,31 +47,47 @@ module fifo #(
       write_at         <= '0;
       read_at          <= '0;
       count            <= '0;
-      holds            <= 1'b0;
       full             <= 1'b0;
       data_out_0_valid <= 1'b0;
     end else begin
       if (store) write_at <= (write_at == Last) ? '0 : write_at + 1'b1;
       if (load) read_at <= (read_at == Last) ? '0 : read_at + 1'b1;
-      if (store != load) holds <= store || count != CountWidth'(1);
-      if (store != load) count <= store ? count + 1'b1 : count - 1'b1;
+      if (adds != takes) count <= adds ? count + 1'b1 : count - 1'b1;
       full <= (push && !pop) ? filled : full && !pop;
-      if (moves) data_out_0_valid <= holds || push;
+      if (moves) data_out_0_valid <= next_valid;
     end
   end
 
   always_ff @(posedge clk) if (store) memory[write_at] <= data_in_0;
 
+  logic holds;  // any in the memory
   if (DEPTH <= 32) begin : g_distributed
-    always_ff @(posedge clk) if (moves) data_out_0 <= holds ? memory[read_at] : data_in_0;
-  end else begin : g_block
-    // A block memory reads into a register of its own: a beat that goes round it stands in another.
-    logic [DATA_WIDTH-1:0] stored, passed;
-    logic passes;
+    assign next_valid = holds || push;
+    assign load = moves && holds;
+    assign store = push && !(moves && !holds);
+    assign {adds, takes} = {store, load};
     always_ff @(posedge clk) begin
-      if (moves) stored <= memory[read_at];
-      if (moves) {passed, passes} <= {data_in_0, !holds};
+      if (rst) holds <= 1'b0;
+      else if (store != load) holds <= store || count != CountWidth'(1);
+      if (moves) data_out_0 <= holds ? memory[read_at] : data_in_0;
     end
-    assign data_out_0 = passes ? passed : stored;
+  end else begin : g_block
+    // No logic stands behind the memory, so that its own register at the output can be the second one.
+    logic [DATA_WIDTH-1:0] stored;
+    logic stored_valid, reads;
+    assign next_valid = stored_valid;
+    assign reads = moves || !stored_valid;
+    assign load = reads && holds;
+    assign store = push;
+    assign {adds, takes} = {push, moves && stored_valid};
+    always_ff @(posedge clk) begin
+      if (rst) {holds, stored_valid} <= '0;
+      else begin
+        if (store != load) holds <= store || count != (stored_valid ? CountWidth'(2) : CountWidth'(1));
+        if (reads) stored_valid <= holds;
+      end
+      if (reads) stored <= memory[read_at];
+      if (moves) data_out_0 <= stored;
+    end
   end
 endmodule

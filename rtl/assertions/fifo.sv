@@ -6,7 +6,7 @@ bind fifo stream_checker #(.DATA_WIDTH(DATA_WIDTH)) check_out (
 bind fifo fifo_checker #(.DEPTH(DEPTH), .CountWidth(CountWidth)) check_count (
     .clk, .rst, .push, .shows(data_out_0_valid), .count);
 
-/// Nothing is written into a full storage, and no beat waits in the memory while none stands at the output.
+/// Nothing is written into a full storage, and no beat waits for long while none stands at the output.
 module fifo_checker #(
     parameter int DEPTH = 4,
     parameter int CountWidth = 3
@@ -22,8 +22,9 @@ module fifo_checker #(
     assert (rst || !push || count + CountWidth'(shows) != CountWidth'(DEPTH))
     else $error("%m: a beat was written although all %0d places are taken", DEPTH);
 
+    // Two beats may be on their way through a block memory.
     never_waits :
-    assert (rst || shows || count == '0)
-    else $error("%m: a beat waits in the memory while the output shows none");
+    assert (rst || shows || count <= ((DEPTH <= 32) ? '0 : CountWidth'(2)))
+    else $error("%m: beats wait in the memory while the output shows none");
   end
 endmodule

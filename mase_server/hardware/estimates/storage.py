@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
+from mase_server.hardware.timing.streams import MOST_DISTRIBUTED
 from mase_server.hardware.timing.times import Given, clog2
 
 # The cost of a component.
@@ -125,13 +126,10 @@ def skid_buffer(width: int) -> Cost:
 
 
 def fifo_cost(width: int, depth: int) -> Cost:
-    """`fifo` of `depth` beats; a beat goes round the memory if that is empty."""
+    """`fifo` of `depth` beats; a beat goes round distributed memory if that is empty."""
     address, count = clog2(depth), clog2(depth + 1)
-    passed = 0.8 * width + 3 * address if depth > _MOST_DISTRIBUTED else width
+    passed = 0 if depth > MOST_DISTRIBUTED else width
     return memory_cost(width, depth) + logic_cost(passed + 6 + 4 * address) + sums_cost(count, count, address, address)
-
-
-_MOST_DISTRIBUTED = 32
 
 
 def repeat_buffer(width: int, length: int, passes: int, depth: int | None = None) -> Cost:

@@ -246,8 +246,8 @@ class Reader:
         due = asked + 1 + _MEMORY_LATENCY
         for _ in range(number):
             due = self._give(due)
-            # It stands in the memory's register, then in the fifo.
-            self.links[index].offered.add(due + 2)
+            # It stands in the memory's register, then in the fifo for three cycles.
+            self.links[index].offered.add(due + 4)
         self.ends.append(due + 1)
 
     def _room(self, index: int) -> int | None:
@@ -268,7 +268,7 @@ class Reader:
 
 #: Of `axi_reader` and `axi_memory`: beats of a layer's fifo and of a burst, bursts under way, cycles from an address to
 #: its first beat, from the first burst's choice to its stream, and beats that a slow memory saves up.
-READER_ROOM, _BURST, _OUTSTANDING, _MEMORY_LATENCY, READER_LATENCY, _MOST_CREDIT = 64, 16, 8, 24, 30, 2.0
+READER_ROOM, _BURST, _OUTSTANDING, _MEMORY_LATENCY, READER_LATENCY, _MOST_CREDIT = 64, 16, 8, 24, 32, 2.0
 
 
 def fill_banks(link: Link, ends: Times, done: Times, beats: int) -> Process:

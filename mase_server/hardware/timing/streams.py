@@ -7,6 +7,9 @@ from itertools import count
 
 from mase_server.hardware.timing.times import Link, Process, Times
 
+#: Beats of a `fifo` above which it has block memory, and two more cycles of latency.
+MOST_DISTRIBUTED = 32
+
 
 def offer_beats(out: Link, beats: int, samples: Times, first: int = 0) -> Process:
     """Offer `beats` beats for each available sample, as fast as they are accepted, from the cycle `first` on."""
@@ -37,6 +40,7 @@ def register_process(link: Link, out: Link, cycles: int = 1) -> Process:
 
 def fifo_process(link: Link, out: Link, depth: int) -> Process:
     """`depth` beats of storage, with a registered ready. A skid buffer is one of two."""
+    cycles = 1 if depth <= MOST_DISTRIBUTED else 3
     for index in count():
         ready = 0
         if index >= depth:
@@ -45,7 +49,7 @@ def fifo_process(link: Link, out: Link, depth: int) -> Process:
             ready = out.taken[index - depth] + 1
         while len(link.offered) <= index:
             yield link.offered
-        out.offered.add(link.take(ready) + 1)
+        out.offered.add(link.take(ready) + cycles)
 
 
 def fill_ring(link: Link, freed: Times, depth: int) -> Process:
