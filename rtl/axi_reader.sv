@@ -2,7 +2,8 @@
 /// Bursts are of type INCR, of at most BURST beats, and cross no border of 4 KiB: each region begins at one, and so does `base`,
 /// whose 12 low bits do not count. A burst is asked for when DEPTH has room for all of it, so `m_axi_rready` never waits for a
 /// stream; of the regions with room the highest one is served. Up to OUTSTANDING bursts are under way, answered in order: all
-/// have the ID 0. One beat a cycle, a burst every two; 4 cycles from `enable` to the first address, 1 from an answer to its stream.
+/// have the ID 0. One beat a cycle, a burst every two; 4 cycles from `enable` to the first address, `fifo`'s latency, 3 with a
+/// DEPTH of more than 32, from an answer to its stream.
 /// Reading begins with `enable`, which is when `base` is looked at. `rst` begins anew with all regions, once the bursts
 /// that are under way have come and were dropped; only `aresetn`, the reset of the memory's side, forgets them.
 /// `error`: an answer was no OKAY since the last reset; its data are used. Does not write, and knows no weights.
@@ -147,7 +148,6 @@ module axi_reader #(
     logic signed [RoomWidth:0] spare;
     logic ends, picked, unused_ready;
 
-    assign left = Beats - position;
     assign picked = picks && wanted == IndexWidth'(k);
     assign moves[k] = data_out_0_valid[k] && data_out_0_ready[k];
     assign wants[k] = !spare[RoomWidth];
@@ -155,9 +155,11 @@ module axi_reader #(
     always_ff @(posedge clk) begin
       if (resets) begin
         position <= '0;
+        left     <= Beats;
         spare    <= (RoomWidth + 1)'(DEPTH - BURST);
       end else begin
         if (picked) position <= ends ? '0 : position + 32'(BURST);
+        if (picked) left <= ends ? Beats : left - 32'(BURST);
         spare <= spare - (picked ? (RoomWidth + 1)'(count) : '0) + (RoomWidth + 1)'(moves[k]);
       end
       ends   <= resets ? Beats <= 32'(BURST) : left <= 32'(BURST);
