@@ -53,13 +53,14 @@ module fixed_root #(
       quarter        <= First;
       three_quarters <= First + (First << 1);
       left           <= StepWidth'(ROOT_WIDTH - 1);
-    end else if (busy) begin
+    end else begin
+      // While it is not busy these have no meaning, and may move: fewer gates stand behind the comparison.
       if (fits) rest <= left_over;
       trial          <= fits ? (trial >> 1) + three_quarters : (trial >> 1) - quarter;
       quarter        <= quarter >> 2;
       three_quarters <= three_quarters >> 2;
       left           <= left - 1'b1;
-      root           <= ROOT_WIDTH'({root, fits});
     end
+    if (busy) root <= ROOT_WIDTH'({root, fits});
   end
 endmodule
