@@ -3,7 +3,7 @@
 /// n = c 2**ROOT_FRACTION / root, rounded half to even to NORM_FRACTION bits; out = n weight + bias, requantised.
 /// EPSILON is eps 4**DATA_IN_0_PRECISION_1 times N**3, or times N without MEAN, and at least 1.
 /// One beat per cycle, but a row takes ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS + ROOT_WIDTH +
-/// NORM_FRACTION + 24 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
+/// NORM_FRACTION + 25 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
 /// With SERIAL it has no multipliers: a beat takes a cycle for each bit of c, or if that is more, of the weight, and one.
 /// Is arithmetic.norm in Python. Does not cut the ready path at its output.
 module fixed_norm #(
@@ -53,7 +53,7 @@ module fixed_norm #(
   // |c| / root is at most sqrt(N), and twice that where the root has lost its fraction.
   localparam int QuotientWidth = (SizeBits + 1) / 2 + 2 + NORM_FRACTION;
   localparam int NormWidth = QuotientWidth + 2;
-  localparam int Divided = QuotientWidth + 2;
+  localparam int Divided = QuotientWidth + 3;  // with a stage for the magnitude
   // Products that need a multiplier: by the row's size, and by the weight.
   localparam bit SerialSize = SERIAL && MEAN && (Size & (Size - 1)) != 0;
   localparam bit SerialWeight = SERIAL && HAS_WEIGHT;
@@ -406,6 +406,7 @@ module fixed_norm #(
   for (genvar lane = 0; lane < Lanes; lane++) begin : g_result
     logic signed [CentredWidth-1:0] element;
     logic [CentredWidth-1:0] magnitude;
+    logic [RootWidth-1:0] divisor;
     logic [NormWidth-1:0] quotient;
     logic [Divided-1:0] negative_at;
     logic signed [FactoredWidth-1:0] product;
@@ -415,7 +416,6 @@ module fixed_norm #(
     logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
 
     assign element = held[lane*CentredWidth+:CentredWidth];
-    assign magnitude = element[CentredWidth-1] ? -element : element;
     assign norms[lane*NormWidth+:NormWidth] = negative_at[Divided-1] ? -quotient : quotient;
     assign product = products[lane*FactoredWidth+:FactoredWidth];
     assign offset = offsets[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
@@ -430,7 +430,7 @@ module fixed_norm #(
         .clk,
         .moves,
         .numerator({magnitude, {ROOT_FRACTION{1'b0}}}),
-        .denominator(root),
+        .denominator(divisor),
         .result(quotient)
     );
 
@@ -452,7 +452,11 @@ module fixed_norm #(
     );
 
     always_ff @(posedge clk) begin
-      if (moves) negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
+      if (moves) begin
+        negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
+        magnitude   <= element[CentredWidth-1] ? -element : element;
+        divisor     <= root;
+      end
       if (last_moves) begin
         exact <= (Width'(product) <<< ProductShift) + (Width'(offset) <<< BiasShift);
         rounded_1 <= rounded;
