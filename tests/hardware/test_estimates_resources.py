@@ -8,6 +8,7 @@ from torch import nn
 
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
+from mase_server.hardware.estimates.arithmetic import of_top_k
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.simulation.building import synthesise
@@ -35,6 +36,27 @@ def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact
 def test_so_are_those_of_layers_in_blocks(tmp_path):
     """Numbers of 20 bits are multiplied as mantissas, and shifted."""
     check_tables(lower_graph(prepared("blocks that do not divide rows", "fixed(20,auto)")[0]), 20, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("width", "size", "lanes", "places", "index", "carries", "tables"),
+    [
+        (8, 8, 1, 2, 0, 15, 43),
+        (12, 10, 1, 5, 0, 42, 153),
+        (8, 8, 2, 2, 0, 45, 91),
+        (16, 8, 2, 4, 0, 117, 329),
+        (8, 16, 4, 4, 0, 190, 394),
+        (8, 12, 3, 5, 0, 135, 601),
+        (8, 32, 1, 10, 1, 61, 358),
+        (8, 8, 2, 4, 1, 65, 284),
+    ],
+)
+def test_the_largest_elements_take_as_many_carries_as_yosys_makes(width, size, lanes, places, index, carries, tables):
+    """The numbers are those of its `synth_ecp5`."""
+    given = {"DATA_IN_0_PRECISION_0": width, "DATA_IN_0_TENSOR_SIZE_DIM_0": size, "DATA_IN_0_PARALLELISM_DIM_0": lanes}
+    cost = of_top_k({**given, "DATA_OUT_0_TENSOR_SIZE_DIM_0": places, "INDEX": index})
+    assert cost.carries == carries
+    assert cost.luts == pytest.approx(tables + 2 * carries, rel=0.25)
 
 
 def check_tables(design, multipliers, tmp_path):

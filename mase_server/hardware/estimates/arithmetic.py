@@ -357,19 +357,19 @@ def of_reduce(given: Given) -> Cost:
 
 
 def of_top_k(given: Given) -> Cost:
-    """`fixed_top_k`: each lane is compared with every place and every other lane; a place selects among the lanes and
-    the places before it, as far as elements move."""
+    """`fixed_top_k`: each lane is compared with every place, every other lane and the beat before; a place selects
+    among the lanes and the places before it, as far as elements move."""
     width, size, lanes = (
         given[f"DATA_IN_0_{name}"] for name in ("PRECISION_0", "TENSOR_SIZE_DIM_0", "PARALLELISM_DIM_0")
     )
     places, number = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], clog2(size) + 1 if given["INDEX"] else 0
-    compared = lanes * places + lanes * (lanes - 1) // 2
+    compared = lanes * places + lanes * (lanes - 1) // 2 + lanes**2
     before = sum(min(place, lanes) + 1 for place in range(places))
     chosen = (before + lanes * places) * (width + number + 1)
-    ranked = 0 if lanes == 1 else chosen / 2 + 6 * lanes * before + 10 * lanes**2
+    ranked = (1.2 if lanes == 1 else 5.4 * lanes) * before
     return (
-        compared * sums_cost(width)
-        + logic_cost(chosen + ranked)
+        compared * sums_cost(width + 1)
+        + logic_cost(0.77 * chosen + ranked + 3)
         + sums_cost(number - clog2(lanes))
         + counter_cost(size // lanes)
     )
