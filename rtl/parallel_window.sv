@@ -3,7 +3,7 @@
 /// For each window, row by row: for each of GROUPS groups of channels, COUNT times: the window's columns, if they come one
 /// by one, and the group's channels. A beat is columns, rows, PAR channels, the last ones fastest.
 /// One beat per cycle in and out: an image takes no less than its pixels, nor than windows * COUNT * beats of a window.
-/// Three to five cycles of latency after the last pixel of the first window.
+/// Three to five cycles of latency after the last pixel of the first window, two more if over 32 beats may wait.
 /// Stores a window's rows; SPARE columns of windows wait until they are wanted, so that rows without windows cost no time.
 /// Does not pad: image_padding does. Does not cut the ready path at its input.
 module parallel_window #(
