@@ -9,6 +9,7 @@ from torch import nn
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
 from mase_server.hardware.estimates.arithmetic import of_top_k
+from mase_server.hardware.estimates.storage import fifo_cost
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.simulation.building import synthesise
@@ -55,6 +56,17 @@ def test_the_largest_elements_take_as_many_carries_as_yosys_makes(width, size, l
     """The numbers are those of its `synth_ecp5`."""
     given = {"DATA_IN_0_PRECISION_0": width, "DATA_IN_0_TENSOR_SIZE_DIM_0": size, "DATA_IN_0_PARALLELISM_DIM_0": lanes}
     cost = of_top_k({**given, "DATA_OUT_0_TENSOR_SIZE_DIM_0": places, "INDEX": index})
+    assert cost.carries == carries
+    assert cost.luts == pytest.approx(tables + 2 * carries, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "carries", "tables"),
+    [(64, 64, 14, 36), (36, 100, 16, 52), (80, 500, 20, 51), (24, 2000, 24, 59)],
+)
+def test_deep_fifos_have_no_tables_behind_their_block_memory(width, depth, carries, tables):
+    """The numbers are those of Yosys's `synth_ecp5`."""
+    cost = fifo_cost(width, depth)
     assert cost.carries == carries
     assert cost.luts == pytest.approx(tables + 2 * carries, rel=0.25)
 

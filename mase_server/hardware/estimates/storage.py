@@ -126,10 +126,13 @@ def skid_buffer(width: int) -> Cost:
 
 
 def fifo_cost(width: int, depth: int) -> Cost:
-    """`fifo` of `depth` beats; a beat goes round distributed memory if that is empty."""
+    """`fifo` of `depth` beats; a beat goes round distributed memory if that is empty, none goes round block memory."""
     address, count = clog2(depth), clog2(depth + 1)
     passed = 0 if depth > MOST_DISTRIBUTED else width
-    return memory_cost(width, depth) + logic_cost(passed + 6 + 4 * address) + sums_cost(count, count, address, address)
+    memory = memory_cost(width, depth)
+    if depth > MOST_DISTRIBUTED and not memory.cells:
+        memory = Cost(logic=6, memory_bits=memory.memory_bits)
+    return memory + logic_cost(passed + 6 + 4 * address) + sums_cost(count, count, address, address)
 
 
 def repeat_buffer(width: int, length: int, passes: int, depth: int | None = None) -> Cost:
