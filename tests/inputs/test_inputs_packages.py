@@ -142,7 +142,7 @@ REFUSALS = {
     "an attribute of None": """
         def __init__(self, config=None):
             super().__init__()
-            self.width = config.width
+            self.width = config.read_width()
     """,
     "an assertion about what its base has by default": """
         def __init__(self, **kwargs):
