@@ -47,13 +47,16 @@ UNKNOWN = "?"
 
 _PART = r"(?:[A-Za-z_\d][\w.]*(?:[*/+-][\w.]+)*)"
 _SEPARATED = rf"{_PART}(?:\s*[,;]\s*{_PART})*\s*,?"
-#: A shape: in brackets, with an `x` between the sizes, or a rank in words. The groups are the sizes.
+#: A shape in brackets, or with an `x` between the sizes, which are the group, and the pattern between them.
 _SHAPES = (
-    re.compile(rf"[(\[]\s*({_SEPARATED})\s*[)\]]"),
-    re.compile(rf"[(\[]\s*({_PART}(?:\s+[x\u00d7]\s+{_PART})+)\s*[)\]]"),
-    re.compile(r"(?<![\w.])((?:[A-Z]\w?|\d+)(?:\s?[x\u00d7*]\s?(?:[A-Z]\w?|\d+))+)(?![\w.])"),
-    re.compile(r"(?<![\w.])(\d)-?[dD]\b(?= |imensional)"),
+    (re.compile(rf"[(\[]\s*({_SEPARATED})\s*[)\]]"), r"[,;\s]+"),
+    (re.compile(rf"[(\[]\s*({_PART}(?:\s+[x\u00d7]\s+{_PART})+)\s*[)\]]"), r"\s+[x\u00d7]\s+"),
+    (
+        re.compile(r"(?<![\w.])((?:[A-Z]\w?|\d+)(?:\s?[x\u00d7*]\s?(?:[A-Z]\w?|\d+))+)(?![\w.])"),
+        r"\s?[x\u00d7*]\s?",
+    ),
 )
+_RANK = re.compile(r"(?<![\w.])(\d)-?[dD]\b(?= |imensional)")
 #: Letters of a pattern, or names with commas, alone in the text: `x: b c h w`, `x: B, H*W, C`.
 _LETTERS = re.compile(r"^\W*((?:[a-zA-Z]|\d+)(?:\s+(?:[a-zA-Z]|\d+)){1,4})\W*$")
 _LISTED = re.compile(rf"^\W*({_PART}(?:\s*,\s*{_PART}){{1,5}})\W*$")
@@ -240,16 +243,13 @@ def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
         found = tuple(re.split(r"[,\s]+", match[1]))
         if "x" not in found and _is_shape(model, found, closed=True):
             return found
-    for pattern in _SHAPES:
+    for pattern, between in _SHAPES:
         for match in pattern.finditer(text):
-            if pattern is _SHAPES[-1]:
-                return (UNKNOWN,) * int(match[1])
-            between = {_SHAPES[0]: r"[,;\s]+", _SHAPES[1]: r"\s+[x\u00d7]\s+"}
-            separator = between.get(pattern, r"\s?[x\u00d7*]\s?")
-            sizes = tuple(each for each in re.split(separator, match[1]) if each)
+            sizes = tuple(each for each in re.split(between, match[1]) if each)
             if _is_shape(model, sizes, closed="," in match[1]):
                 return sizes
-    return ()
+    rank = _RANK.search(text)
+    return () if rank is None else (UNKNOWN,) * int(rank[1])
 
 
 def _is_shape(model: nn.Module, sizes: tuple[str, ...], closed: bool) -> bool:
