@@ -26,7 +26,7 @@ module fifo #(
   localparam int CountWidth = $clog2(DEPTH + 1);
   localparam logic [AddressWidth-1:0] Last = AddressWidth'(Words - 1);
 
-  // What is read in the cycle in which it is written is not used: synthesis need not build a way round.
+  // A word that is read in the cycle in which it is written is not used: synthesis need not build a way round.
   (* no_rw_check *)
   logic [DATA_WIDTH-1:0] memory[Words];
   logic [AddressWidth-1:0] write_at, read_at;

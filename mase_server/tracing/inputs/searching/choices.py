@@ -639,7 +639,7 @@ def target_of(model: nn.Module, name: str, index: int) -> ast.expr | None:
 def _iterate_unpackings(model: nn.Module, name: str) -> Iterator[tuple[int, list[ast.expr]]]:
     """The first member that is unpacked, and the targets: 0 for `a, b = pair`, 6 for `a, b = inputs[6:]`.
 
-    What is unpacked only if it is a tuple may be a tensor as well, and is none of these.
+    A value that is unpacked only if it is a tuple may be a tensor as well, and is none of these.
     """
     source = Source.of(model, model.forward)
     nodes = list(iterate_run(source)) if source else []

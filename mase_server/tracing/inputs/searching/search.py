@@ -228,7 +228,7 @@ def _try_inputs(
 def _attempt_values(model: nn.Module, values: InputValues, hooks: Hooks) -> BaseException | None:
     hooks.shadows.steps += TRY_STEPS
     args, kwargs = call_arguments(model, values)
-    # What a forward draws by chance is the same in every try, and inputs have to run whatever it draws.
+    # A forward draws the same by chance in every try, and inputs have to run whatever it draws.
     for seed in DRAWS:
         with drawing_from(seed):
             before = random.getstate()
