@@ -8,6 +8,8 @@ from pathlib import Path
 
 from mase_server.reading import is_file, is_folder
 
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+
 
 def canonical_path(path: str | os.PathLike[str]) -> str:
     """The absolute path that the system opens for `path`, however it is written; ValueError if it can be no path.
@@ -61,6 +63,11 @@ def _as_listed(path: str) -> str:
 
 def _fold_name(name: str) -> str:
     return unicodedata.normalize("NFC", name.casefold())
+
+
+def is_library(path: str | os.PathLike[str]) -> bool:
+    """Does a file belong to an installed package, so that it is never traced on its own?"""
+    return not _PACKAGES.isdisjoint(Path(path).parts)
 
 
 def find_data_folder(in_checkout: str, installed: str, contains: str) -> Path:

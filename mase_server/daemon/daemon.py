@@ -41,7 +41,6 @@ from mase_server.daemon.tracked import (
     Source,
     Tracked,
     clean_scratch,
-    is_library,
     make_missing_source,
     make_unsaved_source,
     read_source,
@@ -52,7 +51,7 @@ from mase_server.daemon.unsaved import EDITOR, Unsaved
 from mase_server.daemon.verilog import Verilog
 from mase_server.daemon.watch import Watcher
 from mase_server.dependencies import Dependency
-from mase_server.paths import canonical_path
+from mase_server.paths import canonical_path, is_library
 from mase_server.private import describe_os_error
 from mase_server.protocol import answers
 from mase_server.protocol.answers.files import Counted

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from mase_server.paths import is_library
 from mase_server.protocol.snapshot import Problem
 from mase_server.protocol.wire import BROKEN, LOST_WIRE
 from mase_server.telemetry.records import path_in_log
@@ -105,8 +106,7 @@ def _unescape_name(name: str) -> str:
 
 
 def _is_own(file: str, folder: str) -> bool:
-    path = Path(file)
-    return path.is_relative_to(folder) and not {"site-packages", "dist-packages"} & set(path.parts)
+    return Path(file).is_relative_to(folder) and not is_library(file)
 
 
 def read_fault(scratch: str) -> str:

@@ -29,13 +29,13 @@ from mase_server.daemon.tracked import (
     CRASH_SECONDS,
     CRASHES,
     Tracked,
-    is_library,
     make_scratch,
     make_unreadable_problem,
 )
 from mase_server.daemon.trials import PickedSets
 from mase_server.daemon.unsaved import Unsaved
 from mase_server.daemon.verilog import Verilog
+from mase_server.paths import is_library
 from mase_server.protocol.request import EVERY, TraceOptions, TraceRequest
 from mase_server.protocol.snapshot import Payload, Problem
 from mase_server.protocol.wire import Message

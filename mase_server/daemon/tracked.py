@@ -26,7 +26,6 @@ from mase_server.system import user_id
 # The content of a file on disk and its hash, or why it is not read.
 
 _GONE = "This file is not there any more: it was deleted, or moved with its folder."
-_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +66,6 @@ def make_missing_source(before: Source) -> Source:
 def make_unreadable_problem(path: str, why: str) -> Problem:
     """The diagnostic for an unreadable file, on its first line."""
     return Problem(path, 1, 0, 2, 0, "error", "unreadable", f"{why} It is traced again as soon as it can be read.")
-
-
-def is_library(path: str) -> bool:
-    """Does the file belong to an installed package, so that it is never traced on its own?"""
-    return bool(_LIBRARY_FOLDERS & set(Path(path).parts))
 
 
 # Freshness of shown results: the dependencies of a trace, and when the file has to be traced again.

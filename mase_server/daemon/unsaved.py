@@ -13,8 +13,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mase_server.daemon.tracked import Source, is_library
+from mase_server.daemon.tracked import Source
 from mase_server.dependencies import Kind, Seen, look_at_dependency
+from mase_server.paths import is_library
 
 #: The name of the client whose keys are followed.
 EDITOR = "editor"

@@ -22,6 +22,7 @@ from typing import Any
 
 from torch import nn
 
+from mase_server.paths import is_library
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.datasets import replace_absent_data
 from mase_server.tracing.importing.handlers import is_import_handled, iterate_frames
@@ -348,9 +349,8 @@ def _find_owner(path: tuple[str, ...], names: Namespace) -> Namespace:
 
 def _is_of_library(module: ModuleType) -> bool:
     """Is a module one of Python's own or of an installed package?"""
-    parts = Path(getattr(module, "__file__", None) or "").parts
     standard = module.__name__.partition(".")[0] in sys.stdlib_module_names and module.__name__ != "__main__"
-    return standard or not {"site-packages", "dist-packages"}.isdisjoint(parts)
+    return standard or is_library(getattr(module, "__file__", None) or "")
 
 
 def _is_method_of(value: Any, frame: FrameType) -> bool:

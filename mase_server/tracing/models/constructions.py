@@ -22,6 +22,7 @@ from typing import Any
 from torch import nn
 
 from mase_server.ops.types import Kwargs
+from mase_server.paths import is_library
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.substitutes import is_wrapper
 from mase_server.tracing.importing.source import Namespace
@@ -229,9 +230,7 @@ def get_class_origin(kind: type, folder: str, modules: Mapping[str, ModuleType] 
         return "workspace"
     if file is None:
         return "library"
-    path = Path(file)
-    inside = path.is_relative_to(folder) and not {"site-packages", "dist-packages"} & set(path.parts)
-    return "workspace" if inside else "library"
+    return "workspace" if Path(file).is_relative_to(folder) and not is_library(file) else "library"
 
 
 # The surroundings in which a class is made: its file, its workspace, and the available steps.
