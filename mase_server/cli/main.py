@@ -7,6 +7,7 @@ has, and `report`, because the server in the extension has no typer.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -54,6 +55,7 @@ def _run_quick_command(arguments: list[str]) -> int | None:
 
 def run_lsp(arguments: list[str]) -> NoReturn:
     """Serve one editor. Exit status: 0 after an orderly end, 1 otherwise, 2 for wrong arguments."""
+    gc.disable()  # all that is imported stays: `serve_editor` sets it aside and enables this again
     from mase_server.lsp.process import serve_editor
     from mase_server.private import describe_os_error
     from mase_server.rpc.registry import NO_TCP

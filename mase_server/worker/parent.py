@@ -24,7 +24,7 @@ from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import NoReturn, TextIO
 
 from mase_server import system
@@ -271,15 +271,19 @@ def _parse_version(version: str) -> tuple[int, ...]:
 
 def import_needed(job: str) -> str:
     """Import everything that a child of this process will need, without running any op; return torch's version."""
-    version = import_torch()
+    gc.disable()  # all that is imported stays, and looking through it again and again took a fifth of the time
     try:
+        version = import_torch()
         for name in IMPORTS[1:]:
             import_module(name)
         load_job(job)
         run_without_dynamo()
+    except Unusable:
+        raise
     except Exception as error:
         raise Unusable("import-failed", _import_failed(error)) from error
-    gc.collect()
+    finally:
+        gc.enable()
     gc.freeze()
     return version
 
@@ -290,8 +294,10 @@ def run_without_dynamo() -> None:
     They would import it at their first call, and it takes as long to import as torch itself. torch keeps what to call
     under `__dynamo_disable`; a torch that does not imports it after all.
     """
-    for wrapper in gc.get_objects():
-        if type(wrapper) is FunctionType and wrapper.__code__.co_qualname == "_disable_dynamo.<locals>.inner":
+    disable = getattr(import_module("torch._compile"), "_disable_dynamo", None)
+    constants = disable.__code__.co_consts if isinstance(disable, FunctionType) else ()
+    for wrapper in gc.get_referrers(*(each for each in constants if isinstance(each, CodeType))):
+        if type(wrapper) is FunctionType:
             plain = inspect.getclosurevars(wrapper).nonlocals["fn"]
             plain.__dynamo_disable = plain
 
