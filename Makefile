@@ -26,6 +26,7 @@ help:
 venv: $(STAMP)
 
 # torch comes first and alone, so that nothing else chooses its build; the project last, editable, with what is there.
+# pip compiles what it installs but nothing editable: where Python may not write bytecode, each server would compile it all.
 $(STAMP): tests/requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "mase-server needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 1; }
@@ -36,6 +37,7 @@ $(STAMP): tests/requirements.txt pyproject.toml
 	@$(PIP) install --constraint tests/requirements.txt torch setuptools
 	@$(PIP) install --requirement tests/requirements.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q mase_server
 	@touch $@
 
 demo: venv
