@@ -64,7 +64,8 @@ _IN_BLOCKS = ("--pass", f"quantize(linear={{'config': {_WIDTHS}}})", "--precisio
 
 
 CASES: Mapping[str, Network] = {
-    "jet_mlp": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488, 4256)),
+    "jet_mlp": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None, 488, 4256, 0)),
+    "jet_halves": Network(NETWORKS / "jet_mlp.py", 10_000, (0,), options=("--interval", "2")),
     "jet_mxint": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None), options=(*_IN_BLOCKS, "fixed(16,auto)")),
     "jet_mantissas": Network(NETWORKS / "jet_mlp.py", 10_000, (488, None), options=(*_IN_BLOCKS, "fixed(24,auto)")),
     "lenet": Network(EXAMPLES / "lenet.py", 200, (60, None, 300)),
@@ -176,7 +177,8 @@ def _designs(given: argparse.Namespace) -> Iterator[tuple[str, Network, int | No
         network = CASES[name]
         if network.is_large and not given.names:
             continue
-        budgets = (given.multipliers,) if given.multipliers else network.budgets[:1] if given.small else network.budgets
+        shown = network.budgets[:1] if given.small else network.budgets
+        budgets = shown if given.multipliers is None else (given.multipliers,)
         yield from ((name, network, budget) for budget in budgets)
 
 

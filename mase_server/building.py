@@ -69,13 +69,13 @@ class Build:
 
     precision: the format of a graph that no pass has quantised.  data: what calibrates formats with `auto`: a file of
     tensors or a function that gives batches; "" for what a `# mase: data` comment names, else the file's own inputs,
-    else random ones.  multipliers: a maximum; None for none.  interval: the maximum cycles from one sample to the next;
-    None for the shortest within the budget; without both, each layer has one multiplier.  scope: a module's path or a
-    node's name, to build only that; "" for the whole model.  max_multipliers, max_memory_bits: a larger design is not
-    emitted, only estimated.  target: the name of the part that it has to fit, "" for any; part: that part.  bus: one of
-    BUSES, for a shell of AXI4-Streams and registers around the top module; "" for none.  weights: one of BUSES, for the
-    port of a memory outside that weights are read from: with a target those that it has no memory for, else all that
-    can; "" for none.
+    else random ones.  multipliers: a maximum, with 0 linear layers are additions; None for none.  interval: the maximum
+    cycles from one sample to the next; None for the shortest within the budget; without both, each layer has one
+    multiplier.  scope: a module's path or a node's name, to build only that; "" for the whole model.  max_multipliers,
+    max_memory_bits: a larger design is not emitted, only estimated.  target: the name of the part that it has to fit,
+    "" for any; part: that part.  bus: one of BUSES, for a shell of AXI4-Streams and registers around the top module; ""
+    for none.  weights: one of BUSES, for the port of a memory outside that weights are read from: with a target those
+    that it has no memory for, else all that can; "" for none.
     """
 
     precision: str = "fixed(8,auto)"
@@ -96,8 +96,9 @@ class Build:
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name} is {value!r}; it takes a whole number from 1")
+            least = 0 if name == "multipliers" else 1
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise ValueError(f"{name} is {value!r}; it takes a whole number from {least}")
         if self.target != (self.part.name if self.part else ""):
             raise ValueError(f"the part {self.target!r} is not known here")
         for bus in (self.bus, self.weights):

@@ -275,7 +275,9 @@ def verilog(
         str | None,
         typer.Option(help="Calibrate formats on this file of tensors, or on file.py:function; see docs/hardware.md."),
     ] = None,
-    multipliers: Annotated[int | None, typer.Option(min=1, help="Use at most so many; as fast as they allow.")] = None,
+    multipliers: Annotated[
+        int | None, typer.Option(min=0, help="Use at most so many, as fast as they allow; with 0, additions.")
+    ] = None,
     interval: Annotated[int | None, typer.Option(min=1, help="Take at most so many cycles for a sample.")] = None,
     scope: Annotated[str | None, typer.Option(help="One module or operation alone, by its path or name.")] = None,
     passes: Annotated[

@@ -56,7 +56,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class AdderGraph:
-    """terms: `elements` elements first, then sums, each behind those that it adds.  results: a row of constants each."""
+    """terms: `elements` elements first, then sums, each behind what it adds.  results: a row of constants each."""
 
     terms: tuple[Term, ...]
     results: tuple[Result, ...]

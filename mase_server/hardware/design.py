@@ -31,7 +31,8 @@ class Fold:
     in turn, the lanes of input and of output; None for multipliers of its own.  An engine's multipliers are not in
     `multipliers`, and `cycles` are those of the engine that this operation takes.  held: the engine's cycles on which
     none of its other operations counts.  reads: cycles in which a memory outside gives its weights.  delay: further
-    cycles from an operand to its result.
+    cycles from an operand to its result.  digit: bits of each element that a network of additions takes at a time, in
+    place of multipliers; 0 with these.
     """
 
     par_in: int
@@ -44,6 +45,7 @@ class Fold:
     serial: bool = False
     reads: int = 0
     delay: int = 0
+    digit: int = 0
 
     def elapsed(self, places: Tensor, size: int) -> Tensor:
         """Cycles from the first of a sample's `size` results to those at some places, while it never waits."""

@@ -28,6 +28,7 @@ from mase_server.hardware.memories import (
     words_to_hexadecimal,
 )
 from mase_server.hardware.netlist import build_netlist
+from mase_server.hardware.networks import network_text
 from mase_server.hardware.twin import integer_graph
 from mase_server.hardware.verilog import (
     LITE_PORTS,
@@ -135,7 +136,8 @@ class Top:
 
 def build_top(design: Design, folding: Folding, name: str, weights: str = "") -> Top:
     """Build the top module. name: of the model; the module gets it in snake case.  weights: their source, in words."""
-    made, module = build_netlist(design, folding), module_name(name, design.operations)
+    made = build_netlist(design, folding)
+    module = module_name(name, {*design.operations, *(each.made for each in made.instances)})
     return Top(module, name, folding, made, top_text(module, made, _describe_top(name, design, folding, weights)))
 
 
@@ -166,6 +168,8 @@ def build_folder(
     needed = find_components(*roots, *(SHELL_COMPONENTS if channels else ()))
     files = {f"{made.name}.sv": made.text.text}
     files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
+    networks = {f"{each.made}.sv": each for each in made.made.instances if each.network}
+    files |= {path: network_text(each) for path, each in networks.items()}
     memories = {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
     files |= memories
     checksum = zlib.crc32("".join(memories[name] for name in sorted(memories)).encode())
@@ -176,7 +180,7 @@ def build_folder(
     bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels, image)
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files |= {"weights.json": _describe_image(made.made, image)} if image else {}
-    sources = [*(f"rtl/{path.name}" for path in needed), *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
+    sources = [*(f"rtl/{path.name}" for path in needed), *networks, *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
     files["files.f"] = "".join(f"{path}\n" for path in sources)
     if channels:
         files |= attach_to_bus(top, channels, checksum, outside, sources, sorted(memories))

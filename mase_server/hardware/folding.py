@@ -29,10 +29,12 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
 
     interval: at most this many cycles from one sample to the next, with as few multipliers as possible.
     multipliers: at most this many, and as fast as they allow; all multipliers count. Layers share them if that is
-    faster.  Neither: each layer as small as possible. FoldingError if both cannot be satisfied, or the budget is below
-    the minimum.
+    faster.  Neither: each layer as small as possible.  With 0 multipliers linear layers become networks of additions.
+    FoldingError if both cannot be satisfied, or the budget is below the minimum.
     """
     ways = _find_ways(design)
+    if multipliers == 0:
+        return _fold_with_networks(design, ways, interval)
     if interval is not None:
         if (reads := _fewest_reads(ways)) > interval:
             raise FoldingError(f"the weights of a sample take {reads} cycles to be read from outside, not {interval}")
@@ -89,6 +91,25 @@ def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding
         max(slowest, reads),
         sum(each.multipliers for each in chosen.values()) + _count_product_multipliers(design, chosen),
     )
+
+
+def _fold_with_networks(design: Design, ways: _Ways, interval: int | None) -> Folding:
+    """The folding without multipliers: layers are networks of additions. interval: None for the shortest."""
+    ways = {
+        name: _find_networks(design, name) or tuple(each for each in folds if not each.multipliers) or folds
+        for name, folds in ways.items()
+    }
+    found = _fold_within_interval(design, ways, _fastest_interval(ways) if interval is None else interval)
+    if found.multipliers:
+        multiplying = ", ".join(name for name, fold in found.folds.items() if fold.multipliers) or "its products"
+        raise FoldingError(f"0 multipliers are too few: {multiplying} cannot do without; linear layers can")
+    return found
+
+
+def _find_networks(design: Design, name: str) -> tuple[Fold, ...]:
+    operation = design.operations[name]
+    with blame_operation(operation):
+        return tuple(KINDS[operation.kind].networks(design, operation))
 
 
 def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
@@ -358,7 +379,7 @@ def _fold_cost(design: Design, operation: Operation, before: int | None, fold: F
 
 def _fold_size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
     """The quantities to minimise, in this order: multipliers, tables of lanes and converters, cycles."""
-    tables = _OF_LANE.get(operation.kind, _OF_OTHER_LANES) * fold.par_out
+    tables = (_OF_LANE.get(operation.kind, _OF_OTHER_LANES) + fold.digit * fold.par_in // 2) * fold.par_out
     if before is not None and before != fold.par_in:
         tables += _OF_NARROWER * before if before > gcd(before, fold.par_in) else _OF_WIDER
     return fold.multipliers, tables, fold.cycles, -fold.par_in

@@ -12,6 +12,7 @@ from torch import Tensor
 from mase_server.hardware.design import Design, Engine, Fold, Folding, Operation, Stream, Streamed, blame_operation
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.memories import Words, place_regions
+from mase_server.hardware.networks import Network
 from mase_server.hardware.verilog import (
     Instance,
     Joined,
@@ -203,10 +204,11 @@ class Builder:
         parameters: Parameters | dict[str, int],
         ports: dict[str, str],
         operation: str,
+        network: Network | None = None,
     ) -> None:
         """Add an instance, with clock and reset."""
         clocked = {"clk": "clk", "rst": "rst"} if module != "stream_join" else {}
-        self.made.instances.append(Instance(name, module, parameters, {**clocked, **ports}, operation))
+        self.made.instances.append(Instance(name, module, parameters, {**clocked, **ports}, operation, network))
 
     def memory(self, operation: Operation, name: str, lanes: int, words: Sequence[int]) -> str:
         """Add a memory file with the words of a constant; return its name."""

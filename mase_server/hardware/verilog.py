@@ -8,11 +8,14 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mase_server.building import SHELL_SUFFIX, rtl_folder
 from mase_server.formats.fixed import FixedPoint
 from mase_server.visible import reveal
+
+if TYPE_CHECKING:
+    from mase_server.hardware.networks import Network
 
 # SystemVerilog identifiers from names of graph nodes.
 
@@ -26,7 +29,7 @@ RESERVED = frozenset(_WORDS.read_text(encoding="utf-8").split())
 
 #: Parts of generated names of wires and instances: a name that contains one could collide with a generated one.
 _MADE = re.compile(
-    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$|^(weights|m_axi)_"
+    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_constants|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$|^(weights|m_axi)_"
 )
 
 
@@ -128,6 +131,8 @@ def _declaration_lines(made: Netlist) -> Iterator[str]:
 
 def _instance_lines(instance: Instance) -> list[str]:
     parameters = {name: _verilog_literal(value) for name, value in instance.parameters.items()}
+    if instance.made:
+        return _connected_lines(instance.made, instance.name, {}, instance.ports)
     return _connected_lines(instance.module, instance.name, parameters, instance.ports)
 
 
@@ -211,13 +216,33 @@ class Wires:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One component. operation: the one that it belongs to; "" for one that only joins others."""
+    """One component. operation: the one that it belongs to; "" for one that only joins others.
+
+    network: the additions that stand beside it, in a module that is made for them; None for other components.
+    """
 
     name: str
     module: str
     parameters: Mapping[str, int | str | Wide | Joined]
     ports: Mapping[str, str]
     operation: str = ""
+    network: Network | None = None
+
+    @property
+    def made(self) -> str:
+        """The module that is made for it, with its parameters; "" for none."""
+        return f"{self.operation}_constants" if self.network else ""
+
+
+def read_parameters(instance: Instance) -> dict[str, int]:
+    """All parameters but names of files."""
+    numbers: dict[str, int] = {}
+    for name, value in instance.parameters.items():
+        if isinstance(value, Wide):
+            numbers[name] = value.value
+        elif isinstance(value, int):
+            numbers[name] = int(value)
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,8 +262,8 @@ ARGUMENTS = (
     Argument(
         "multipliers",
         "integer",
-        "the maximum number; the design is as fast as they allow. Empty: one for each layer",
-        minimum=1,
+        "the maximum number; the design is as fast as they allow, with 0 of additions. Empty: one for each layer",
+        minimum=0,
     ),
     Argument(
         "interval",

@@ -76,8 +76,16 @@ def _read_format(value: Any) -> str:
 
 
 def _read_count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError("expected a whole number from 1")
+    return _read_whole(value, 1)
+
+
+def _read_budget(value: Any) -> int:
+    return _read_whole(value, 0)
+
+
+def _read_whole(value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"expected a whole number from {least}")
     return value
 
 
@@ -151,7 +159,7 @@ SETTINGS = (
     Setting("log.level", "log_level", _read_one_of(*LEVELS), part="shown"),
     Setting("verilog.precision", "precision", _read_format, part="build"),
     Setting("verilog.data", "data", _read_text_value, part="build"),
-    Setting("verilog.multipliers", "multipliers", _read_count, part="build"),
+    Setting("verilog.multipliers", "multipliers", _read_budget, part="build"),
     Setting("verilog.interval", "interval", _read_count, part="build"),
     Setting("verilog.maxMultipliers", "max_multipliers", _read_count, part="build"),
     Setting("verilog.maxMemoryBits", "max_memory_bits", _read_count, part="build"),

@@ -85,7 +85,7 @@ async def test_without_a_build_it_is_the_one_that_was_asked_for_last():
 
 async def test_a_build_that_cannot_be_changes_nothing_and_asks_nobody():
     file = await emitted()
-    for given_, why in [({"multipliers": 0}, "it takes a whole number from 1"), ({"wat": 1}, "a build has no wat")]:
+    for given_, why in [({"interval": 0}, "it takes a whole number from 1"), ({"wat": 1}, "a build has no wat")]:
         with pytest.raises(ValueError, match=why):
             await file.verilog.emit(PATH, None, given_)
     assert len(asked(file)) == 1

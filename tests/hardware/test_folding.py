@@ -135,3 +135,25 @@ def test_all_that_multiplies_is_within_the_budget(budget):
 
 def test_divisors():
     assert [find_divisors(each) for each in (1, 7, 12)] == [[1], [1, 7], [1, 2, 3, 4, 6, 12]]
+
+
+def test_without_multipliers_a_layer_takes_a_vector_a_cycle():
+    found = fold_design(chain(16, 64, 5), multipliers=0)
+    assert (found.interval, found.multipliers) == (1, 0)
+    assert [(each.par_in, each.par_out, each.digit) for each in found.folds.values()] == [(16, 64, 8), (64, 5, 8)]
+
+
+@pytest.mark.parametrize(("rows", "interval", "digits"), [(1, 2, 2), (1, 3, 3), (1, 5, 4), (1, 100, 8), (4, 8, 2)])
+def test_with_more_time_it_takes_fewer_bits_at_once(rows, interval, digits):
+    found = fold_design(chain(16, 64, 5, rows=rows), multipliers=0, interval=interval)
+    assert {each.cycles for each in found.folds.values()} == {rows * digits}
+    assert {each.digit for each in found.folds.values()} == {-(-8 // digits)}
+    assert found.multipliers == 0
+
+
+def test_it_says_what_cannot_do_without_multipliers():
+    design = lower_graph(quantised(Products(), torch.randn(2, 6), config()))
+    with pytest.raises(FoldingError, match="0 multipliers are too few: its products cannot do without; linear layers"):
+        fold_design(design, multipliers=0)
+    with pytest.raises(FoldingError, match="layer_0 takes 4 cycles at least"):
+        fold_design(chain(16, 64, 5, rows=4), multipliers=0, interval=3)

@@ -25,7 +25,8 @@ class Case:
     memories: the parameter that names the file -> its words (width in bits, words).
     body: what to instantiate in place of the component alone; `{port}`, `{port_valid}`, `{port_ready}` are its wires,
     `{number}` is in the names of its memories.
-    uses: the components that the body instantiates.
+    uses: the components that the body instantiates.  made: modules that stand in no file; NUMBER is in
+    their names.
     """
 
     module: str
@@ -35,6 +36,7 @@ class Case:
     memories: Mapping[str, tuple[int, list[int]]] = field(default_factory=dict)
     body: str = ""
     uses: tuple[str, ...] = ()
+    made: str = ""
 
     def __str__(self):
         return f"{self.module}({', '.join(f'{name}={value}' for name, value in self.parameters.items())})"
@@ -122,7 +124,8 @@ def _top(cases):
             wires[number][f"{port}_valid"] = f"{side}_valid[{bit}]"
             wires[number][f"{port}_ready"] = f"{side}_ready[{bit}]"
     bodies = "\n".join(_body(number, case, wires[number]) for number, case in enumerate(cases))
-    return f"""module bench (
+    made = "".join(case.made.replace("NUMBER", str(number)) for number, case in enumerate(cases))
+    return f"""{made}module bench (
     input  logic clk,
     input  logic rst,
     input  logic [{bits["in"] - 1}:0] in_data,

@@ -45,8 +45,8 @@ def but(case, **parameters):
 
 def written(case, right, wrong):
     """The case with a mistake in the text that instantiates the component."""
-    assert right in case.body
-    return replace(case, body=case.body.replace(right, wrong))
+    assert right in case.body + case.made
+    return replace(case, body=case.body.replace(right, wrong), made=case.made.replace(right, wrong))
 
 
 def _with_flipped_mask():
@@ -84,6 +84,9 @@ WRONG = {
     "mxint_linear: another mantissa": lambda: but(
         layers.mxint_layer(1, replace(PLAIN, data=FixedPoint(12, 8), out=FixedPoint(20, 10)), 8, 4, (4, 2), 6),
         MANTISSA_WIDTH=5,
+    ),
+    "constant_linear: rounds elsewhere": lambda: written(
+        layers.constant_layer(1, PLAIN, 8, 4, True, 4), ".DATA_OUT_0_PRECISION_1(3)", ".DATA_OUT_0_PRECISION_1(4)"
     ),
     "mxint_cast: another step": lambda: rows.mxint_case(1, 2, 8, 12, 5, wrong=1),
     "fixed_linear, bias_memory: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),

@@ -9,6 +9,8 @@ from mase_server.formats.fixed import FixedPoint
 from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.arithmetic import Affine, linear, requantise
 from mase_server.hardware.memories import align_rows, words_of_aligned
+from mase_server.hardware.networks import Network, network_text
+from mase_server.hardware.verilog import Instance
 from tests.rtl.bench import Bench, Case
 from tests.rtl.designs import linear_case, precision, stream
 from tests.rtl.draws import drawn, generator, integers
@@ -185,3 +187,74 @@ def test_layers_of_mantissas_take_three_cycles_more():
         assert result.fine
         assert result.first_cycle == beats_in + 11 + levels - (beats_out == 1), (lanes, ins, outs)
         assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)
+
+
+# Constants in place of multipliers: `constant_linear` beside a network of additions.
+
+_LAYER = """layer_{number}_constants layer (.clk, .rst, .data_in_0({data_in_0}), .data_in_0_valid({data_in_0_valid}),
+  .data_in_0_ready({data_in_0_ready}), .data_out_0({data_out_0}), .data_out_0_valid({data_out_0_valid}),
+  .data_out_0_ready({data_out_0_ready}));
+"""
+
+
+@st.composite
+def constant_layers(draw):
+    formats = Affine(
+        draw(FORMATS), draw(FORMATS), draw(st.one_of(st.none(), WIDE)), draw(WIDE), relu=draw(st.booleans())
+    )
+    is_signed = draw(st.booleans())
+    digit = draw(st.integers(1, formats.data.width - (not is_signed)))
+    return formats, draw(st.integers(1, 9)), draw(st.integers(1, 7)), is_signed, digit
+
+
+def constant_layer(number, formats, ins, outs, is_signed, digit, arithmetic=None):
+    """A case. is_signed: may the data be negative?  digit: bits of an element that are worked on at once."""
+    random = generator(number)
+    values = integers(formats.data.width, 30, ins, generator=random)
+    values = values if is_signed else values.clamp(min=0)
+    weight = integers(formats.weight.width, outs, ins, generator=random)
+    weight[torch.rand(outs, ins, generator=random) < 0.2] = 0
+    bias = None if formats.bias is None else integers(formats.bias.width, outs, generator=random)
+    network = Network.of(weight, bias, arithmetic or formats, is_signed, digit)
+    parameters = {
+        "DATA_IN_0_PRECISION_0": formats.data.width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": ins,
+        **precision("DATA_OUT_0", formats.out),
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": outs,
+        "RELU": int(formats.relu),
+        **network.parameters(formats, is_signed),
+    }
+    wanted = linear(values, weight, bias, formats)
+    return Case(
+        "constant_linear",
+        parameters,
+        {"data_in_0": stream(values, formats.data.width, ins)},
+        {"data_out_0": stream(wanted, formats.out.width, outs)},
+        body=_LAYER,
+        uses=("constant_linear",),
+        made=network_text(Instance("", "constant_linear", parameters, {}, "layer_NUMBER", network)),
+    )
+
+
+def test_constant_layers_are_the_arithmetic_of_linear():
+    cases = [constant_layer(number, *draw) for number, draw in enumerate(drawn(constant_layers()))]
+    assert len({case.parameters["DIGIT_WIDTH"] for case in cases}) > 3
+    Bench(cases).check_all()
+
+
+def test_constant_layers_take_a_cycle_for_each_digit():
+    layers = [
+        (16, 4, True, 8),
+        (16, 4, True, 4),
+        (16, 4, True, 3),
+        (16, 4, False, 7),
+        (5, 3, False, 1),
+        (1, 1, True, 8),
+    ]
+    cases = [constant_layer(number, PLAIN, *layer) for number, layer in enumerate(layers)]
+    for result, (_, _, is_signed, digit) in zip(Bench(cases).run(), layers, strict=True):
+        digits = -(-(8 if is_signed else 7) // digit)
+        assert result.fine
+        latency = result.case.parameters["SUM_LATENCY"]
+        assert result.first_cycle == latency + 2 + (digits if digits > 1 else 0), (is_signed, digit)
+        assert result.last_cycle - result.first_cycle == (result.total - 1) * digits, (is_signed, digit)

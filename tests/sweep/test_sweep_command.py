@@ -200,7 +200,7 @@ def test_a_file_without_a_model_is_a_failed_point_and_the_others_are_measured(sw
         (["net.py", "--pipeline", "quantize default={w}"], "error: {w} stands in "),
         (["net.py", "--vary", "w"], "error: 'w' says no values; an example: --vary width=4,6,8"),
         (["net.py", "--multipliers", "8,x"], "error: --multipliers has 'x'; it takes whole numbers"),
-        (["net.py", "--multipliers", "0"], "error: multipliers is 0; it takes a whole number from 1"),
+        (["net.py", "--interval", "0"], "error: interval is 0; it takes a whole number from 1"),
         (["net.py", "--objectives", "speed"], "error: there is no figure 'speed' to compare"),
         (["net.py", "grid.toml"], "error: grid.toml is a grid: it names its models itself"),
         (["net.py", "--on", "ray"], "'ray' is none of local, dask and dask://HOST:PORT"),

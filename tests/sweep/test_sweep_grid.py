@@ -124,7 +124,7 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
             "{{w}} stands in \"quantize(default='fixed({{w}},4)')\", but it has no values",
         ),
         ("models = 'mlp.py'\nvary = 3", "vary is 3; it is a table of lists"),
-        ("models = 'mlp.py'\n[hardware]\nmultipliers = 0", "multipliers is 0; it takes a whole number from 1"),
+        ("models = 'mlp.py'\n[hardware]\nmultipliers = -1", "multipliers is -1; it takes a whole number from 0"),
         (
             "models = 'mlp.py'\n[hardware]\ndsps = 3",
             "a build has no dsps; it has bus, data, interval, max_memory_bits, max_multipliers, multipliers, "

@@ -201,7 +201,7 @@ def test_one_layer_can_be_built_alone(served):
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        ({"multipliers": 0}, "multipliers is 0; it takes a whole number from 1"),
+        ({"multipliers": -1}, "multipliers is -1; it takes a whole number from 0"),
         ({"precision": "fixed(99)"}, "fixed(99)"),
         ({"scope": "fc3"}, "fc3"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch.nn import functional
@@ -17,9 +18,10 @@ from mase_server.hardware.estimates.storage import (
     sums_cost,
 )
 from mase_server.hardware.memories import Words
-from mase_server.hardware.timing.times import Given, NormWidths, clog2, read_parameters
+from mase_server.hardware.networks import count_digits
+from mase_server.hardware.timing.times import Given, NormWidths, clog2
 from mase_server.hardware.timing.windows import Images
-from mase_server.hardware.verilog import Instance, Memory
+from mase_server.hardware.verilog import Instance, Memory, read_parameters
 
 #: Tables for each bit that saturates, by the number of upper bits that must be equal: (up to so many, tables).
 _OF_SATURATED = ((1, 0.0), (3, 1.0), (5, 2.3), (7, 4.5), (9, 4.5), (11, 7.0), (64, 8.0))
@@ -118,6 +120,18 @@ def of_linear(given: Given) -> Cost:
     width = lanes * given["DATA_IN_0_PRECISION_0"]
     ahead = storage.repeat_buffer(width, size // lanes, passes) if passes > 1 else storage.skid_buffer(width)
     return ahead + linear_core(given, size, lanes)
+
+
+def of_constant_linear(given: Given) -> Cost:
+    """`constant_linear` with its network: carry chains, the last sum and the rounding of each result, and the choice of
+    digits."""
+    ins, outs = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_TENSOR_SIZE_DIM_0"]
+    total, fraction = given["TOTAL_WIDTH"], given["TOTAL_FRACTION"]
+    out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
+    rounded = replace(requantise_cost(total, fraction, *out), carries=0)
+    digits = count_digits(given["DATA_IN_0_PRECISION_0"], bool(given["DATA_IN_0_SIGNED"]), given["DIGIT_WIDTH"])
+    chosen = logic_cost(ins * given["DIGIT_WIDTH"] * (digits - 1) + 10) if digits > 1 else Cost()
+    return Cost(carries=given["NETWORK_CELLS"]) + (sums_cost(total) + rounded) * outs + chosen
 
 
 def of_mxint_linear(given: Given) -> Cost:
@@ -521,6 +535,8 @@ def fill_parameters(instance: Instance, memories: Mapping[str, Memory]) -> Given
         memory = memories.get(value) if isinstance(value, str) else None
         if memory is not None and isinstance(memory.words, Words) and _is_looked_at(memory):
             found[name] = count_tables(memory.words)
+    if instance.network is not None:
+        found["NETWORK_CELLS"] = sum((width + 1) // 2 for width in instance.network.widths)
     return found
 
 

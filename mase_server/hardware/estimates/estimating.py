@@ -287,6 +287,7 @@ def _result_times(
 #: By the name of the module.
 COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "axi_reader": arithmetic.of_reader,
+    "constant_linear": arithmetic.of_constant_linear,
     "constant_stream": storage.of_constant_stream,
     "embedding": storage.of_embedding,
     "fifo": storage.of_fifo,

@@ -57,6 +57,7 @@ class Kind:
     reach: for each operand, the position in flow of the last of its elements that each element of the result needs.
     mixes: how many of the last dimensions a result depends on; None if the batch has to be the first dimension.
     dots: its dot products, if it can share an engine; None if it cannot.
+    networks: every way to build it of additions, without multipliers.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Kind:
     reach: Callable[[Design, Operation], tuple[Tensor, ...]] = one_by_one
     mixes: int | None = None
     dots: Callable[[Design, Operation], Dots] | None = None
+    networks: Callable[[Design, Operation], Iterator[Fold]] = at_any_pace
 
 
 # The settings of layers with windows, and the order in which images flow.

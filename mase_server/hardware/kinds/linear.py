@@ -1,7 +1,8 @@
 """Sums of products: with fixed weights, `fixed_linear`, and of two streams of matrices, `fixed_matmul`.
 
 Both can share an engine: `shared_linear`, `shared_matmul`. Weights may come from outside: `streamed_linear`. Data in
-blocks that share an exponent have narrow multipliers: `mxint_linear`.
+blocks that share an exponent have narrow multipliers: `mxint_linear`. Without multipliers, additions make the products
+with constant weights: `constant_linear`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn.functional import pad
 
+from mase_server.hardware.arithmetic import Affine
 from mase_server.hardware.design import Constant, Design, Dots, Fold, Operation, Streamed, find_divisors
 from mase_server.hardware.functional import integer_linear, integer_matmul
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of, vectors_in_order
@@ -21,6 +23,7 @@ from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.memories import Words, align_rows, words_of_aligned, words_of_bias, words_of_weight
+from mase_server.hardware.networks import Network, count_digits
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 
 if TYPE_CHECKING:
@@ -78,6 +81,29 @@ def _linear_folds(design: Design, operation: Operation) -> Iterator[Fold]:
             yield at_pace_of_weights(operation, Fold(par_in, par_out, cycles, par_in * par_out))
 
 
+def _linear_networks(design: Design, operation: Operation) -> Iterator[Fold]:
+    """With a network of additions: whole vectors, and fewer bits of them at a time if they come more slowly."""
+    weight = operation.constants["weight"]
+    if "streamed" in operation.options or prod(weight.shape) > _MOST_CONSTANTS:
+        return
+    features_out, features_in = weight.shape
+    before, rows = design.operations[operation.inputs[0]], prod(operation.out.shape[:-1])
+    width, is_signed = before.out.format.width, _is_signed(before)
+    for digit in range(width - (not is_signed), 0, -1):
+        digits = count_digits(width, is_signed, digit)
+        if digit == 1 or count_digits(width, is_signed, digit - 1) > digits:
+            yield Fold(features_in, features_out, rows * digits, 0, digit=digit)
+
+
+def _is_signed(before: Operation) -> bool:
+    """May the elements of a stream be negative? Those behind a ReLU are not."""
+    return not before.options.get("relu", False)
+
+
+#: Weights above which a layer has no network: the time to find the sums that results share grows faster than they do.
+_MOST_CONSTANTS = 1 << 12
+
+
 def at_pace_of_weights(operation: Operation, fold: Fold) -> Fold:
     """The fold; slower if its weights come from outside, and are slower."""
     streamed: Streamed | None = operation.options.get("streamed")
@@ -104,6 +130,8 @@ def rows_at_a_time(operation: Operation) -> int:
 
 
 def _build_linear(builder: Builder, operation: Operation) -> Tap:
+    if builder.folding.folds[operation.name].digit:
+        return _build_network(builder, operation)
     fold, length = builder.folding.folds[operation.name], operation.constants["weight"].shape[1]
     source, before = builder.read(operation, fold.par_in), builder.design.operations[operation.inputs[0]].out
     to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
@@ -122,6 +150,34 @@ def _build_linear(builder: Builder, operation: Operation) -> Tap:
     if mantissa:
         module, parameters = "mxint_linear", {**parameters, "MANTISSA_WIDTH": mantissa}
     builder.instance(f"{operation.name}_i", module, parameters, {**stream_ports(source, to), **more}, operation.name)
+    return to
+
+
+def _build_network(builder: Builder, operation: Operation) -> Tap:
+    fold, before = builder.folding.folds[operation.name], builder.design.operations[operation.inputs[0]]
+    weight, bias = operation.constants["weight"], operation.constants.get("bias")
+    bias_format = bias.format if bias is not None else None
+    formats = Affine(before.out.format, weight.format, bias_format, operation.out.format)
+    source = builder.read(operation, fold.par_in)
+    to = builder.wires(operation.name, fold.par_out, operation.out.format.width)
+    network = Network.of(
+        weight.integers[:, before.out.indices[: fold.par_in]],
+        bias.integers if bias is not None else None,
+        formats,
+        _is_signed(before),
+        fold.digit,
+    )
+    parameters: Parameters = {
+        "DATA_IN_0_PRECISION_0": before.out.format.width,
+        "DATA_IN_0_TENSOR_SIZE_DIM_0": fold.par_in,
+        **network.parameters(formats, _is_signed(before)),
+        **precision_parameters("DATA_OUT_0", operation.out.format),
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": fold.par_out,
+        "RELU": int(operation.options["relu"]),
+    }
+    builder.instance(
+        f"{operation.name}_i", "constant_linear", parameters, stream_ports(source, to), operation.name, network
+    )
     return to
 
 
@@ -226,6 +282,7 @@ LINEAR_KIND = Kind(
     _linear_reach,
     mixes=1,
     dots=_linear_dots,
+    networks=_linear_networks,
 )
 
 

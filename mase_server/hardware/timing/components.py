@@ -10,6 +10,7 @@ from itertools import pairwise
 from math import gcd
 
 from mase_server.hardware.memories import place_regions
+from mase_server.hardware.networks import count_digits
 from mase_server.hardware.timing import products, streams, windows
 from mase_server.hardware.timing.products import Engine, Reader
 from mase_server.hardware.timing.streams import offer_beats, take_all_beats
@@ -21,11 +22,10 @@ from mase_server.hardware.timing.times import (
     Queue,
     Times,
     clog2,
-    read_parameters,
     run_processes,
 )
 from mase_server.hardware.timing.windows import Images
-from mase_server.hardware.verilog import Instance, Netlist
+from mase_server.hardware.verilog import Instance, Netlist, read_parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,15 @@ def _linear_timing(given: Given, place: Place) -> Iterable[Process]:
     sizes = given["DATA_IN_0_TENSOR_SIZE_DIM_0"], given["DATA_OUT_0_TENSOR_SIZE_DIM_0"]
     lanes = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]
     return _linear_processes(place.links[0], place.outs[0], sizes, lanes, place)
+
+
+def _constant_linear_timing(given: Given, place: Place) -> Iterable[Process]:
+    digits = count_digits(given["DATA_IN_0_PRECISION_0"], bool(given["DATA_IN_0_SIGNED"]), given["DIGIT_WIDTH"])
+    source, stages = place.links[0], given["SUM_LATENCY"] + 2
+    if digits > 1:
+        source = place.link()
+        yield streams.register_process(place.links[0], source, digits)
+    yield from streams.pipeline_processes(source, place.outs[0], stages)
 
 
 def _mxint_linear_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -414,6 +423,7 @@ def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
 #: By the name of the module.
 TIMINGS: Mapping[str, Timing] = {
     "axi_reader": _turns_timing,
+    "constant_linear": _constant_linear_timing,
     "constant_stream": _constant_timing,
     "embedding": _embedding_timing,
     "fifo": _fifo_timing(lambda given: given["DEPTH"]),

@@ -9,22 +9,9 @@ from collections import deque
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from mase_server.hardware.verilog import Instance, Wide
-
 # The parameters of an instance as numbers.
 
 Given = Mapping[str, int]
-
-
-def read_parameters(instance: Instance) -> Given:
-    """All parameters but names of files."""
-    numbers: dict[str, int] = {}
-    for name, value in instance.parameters.items():
-        if isinstance(value, Wide):
-            numbers[name] = value.value
-        elif isinstance(value, int):
-            numbers[name] = int(value)
-    return numbers
 
 
 def clog2(number: int) -> int:

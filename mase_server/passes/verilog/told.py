@@ -260,7 +260,7 @@ def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None
         return fold_design(design), "no part of it has hardware"
     budget = build.multipliers
     if build.part:
-        budget = min(budget or build.part.multipliers, build.part.multipliers)
+        budget = build.part.multipliers if budget is None else min(budget, build.part.multipliers)
     try:
         return fold_design(design, interval=build.interval, multipliers=budget), None
     except FoldingError as error:
