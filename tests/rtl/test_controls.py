@@ -202,7 +202,7 @@ INSIDE = {
     "fixed_product": "fixed_linear",
     "fixed_requantise": "fixed_cast",
     "fixed_round": "fixed_cast",
-    "fixed_saturate": "fixed_cast",
+    "fixed_saturate": "fixed_linear",
     "loop_counter": "sliding_window",
 }
 
