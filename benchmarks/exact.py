@@ -61,6 +61,17 @@ class Network:
 #: Linear layers of mantissas of 8 bits, between streams of 16 bits, and of 24, which no multiplier takes whole.
 _WIDTHS = {"name": "mxint", "data_in_width": 8, "weight_width": 8, "bias_width": 8}
 _IN_BLOCKS = ("--pass", f"quantize(linear={{'config': {_WIDTHS}}})", "--precision")
+#: Numbers of 8 bits with an exponent each, or whose blocks share a bias.
+_FLOATS = {
+    f"{part}_{key}": bits
+    for part in ("data_in", "weight", "bias")
+    for key, bits in (("width", 8), ("exponent_width", 4))
+}
+
+
+def _in_floats(name: str) -> tuple[str, ...]:
+    """The options for linear layers in minifloats, between streams of 16 bits."""
+    return "--pass", f"quantize(linear={{'config': {dict(_FLOATS, name=name)}}})", "--precision", "fixed(16,auto)"
 
 
 CASES: Mapping[str, Network] = {
@@ -68,6 +79,8 @@ CASES: Mapping[str, Network] = {
     "jet_halves": Network(NETWORKS / "jet_mlp.py", 10_000, (0,), options=("--interval", "2")),
     "jet_mxint": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None), options=(*_IN_BLOCKS, "fixed(16,auto)")),
     "jet_mantissas": Network(NETWORKS / "jet_mlp.py", 10_000, (488, None), options=(*_IN_BLOCKS, "fixed(24,auto)")),
+    "jet_minifloat": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None), options=_in_floats("minifloat_ieee")),
+    "jet_block_minifloat": Network(NETWORKS / "jet_mlp.py", 10_000, (52, None), options=_in_floats("block_minifloat")),
     "lenet": Network(EXAMPLES / "lenet.py", 200, (60, None, 300)),
     "small_resnet": Network(NETWORKS / "small_resnet.py", 100, (60, 300)),
     "resnet8": Network(NETWORKS / "resnet8.py", 20, (200, 800)),

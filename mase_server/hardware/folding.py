@@ -386,7 +386,7 @@ def _fold_size(operation: Operation, before: int | None, fold: Fold) -> tuple[in
 
 
 #: Approximate tables of a lane of results, of a lane that a converter narrows, and of a converter that widens.
-_OF_LANE = {"norm": 600, "softmax": 250, "blocks": 120, "linear": 80, "conv2d": 80, "matmul": 80}
+_OF_LANE = {"norm": 600, "softmax": 250, "blocks": 120, "floats": 120, "linear": 80, "conv2d": 80, "matmul": 80}
 _OF_OTHER_LANES, _OF_NARROWER, _OF_WIDER = 20, 16, 10
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from mase_server.formats import parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware import arithmetic
-from mase_server.hardware.arithmetic import Affine, Norm, Recurrent, Windows
+from mase_server.hardware.arithmetic import Affine, Floats, Norm, Recurrent, Windows
 
 #: The formats of values, weight, bias and result.
 Formats = tuple[str, str, str | None, str]
@@ -97,6 +97,12 @@ def integer_norm(
 def integer_blocks(values: Tensor, mantissa_width: int, block: int) -> Tensor:
     """Integers whose blocks share an exponent."""
     return arithmetic.round_blocks(values, mantissa_width, block)
+
+
+def integer_floats(values: Tensor, numbers: tuple[int, int, int, int, int], block: int) -> Tensor:
+    """Integers rounded to floating point. numbers: those of `Floats`, and the lowest bits that results leave out."""
+    mantissa_width, low, high, span, dropped = numbers
+    return arithmetic.round_floats(values, Floats(mantissa_width, (low, high), span), block) >> dropped
 
 
 def integer_recurrent(

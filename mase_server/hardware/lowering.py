@@ -17,7 +17,6 @@ from torch import Tensor, fx
 
 from mase_server.formats import NumberFormat, parse
 from mase_server.formats.fixed import FixedPoint
-from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.composed import RULES
 from mase_server.hardware.design import Constant, Design, Operation, Stream, describe_failure
 from mase_server.hardware.effects import (
@@ -51,7 +50,7 @@ from mase_server.hardware.held import (
 )
 from mase_server.hardware.indices import fewest_rows, finish_count
 from mase_server.hardware.kinds import KINDS, MIXED
-from mase_server.hardware.kinds.elementwise import round_to_blocks
+from mase_server.hardware.kinds.blocks import WithExponents, round_data
 from mase_server.hardware.kinds.norm import LARGEST
 from mase_server.hardware.kinds.recurrent import RECURRENT, lower_layers, path_of_result
 from mase_server.hardware.verilog import make_identifier
@@ -360,9 +359,10 @@ class Lowering:
         if isinstance(held, Known | Constant):
             values = held.values if isinstance(held, Known) else held.format.decode(held.integers)
             return _hold_exactly(format, values, node)
-        if isinstance(format, MxInt):
-            return round_to_blocks(self, node, self.whole(source), format)
-        raise NoHardware(f"{text} has no hardware for data; signed fixed point and mxint have, e.g. fixed(8,4)")
+        if isinstance(format, WithExponents):
+            return round_data(self, node, self.whole(source), format)
+        told = "signed fixed point, mxint and minifloats have, e.g. fixed(8,4)"
+        raise NoHardware(f"{text} has no hardware for data; {told}")
 
     def _round_held(self, held: Held, format: FixedPoint, node: fx.Node) -> Held:
         match held:

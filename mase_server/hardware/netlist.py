@@ -359,6 +359,8 @@ def _latency_at_most(operation: Operation, fold: Fold, interval: int) -> float:
         case "norm" | "softmax" | "blocks":
             # Its row passes a second time, and there are roots and quotients.
             return 2 * _REGISTERS + operation.out.shape[-1] * element
+        case "floats" if operation.options["block"]:
+            return 2 * _REGISTERS + int(operation.options["block"]) * element
         case _:
             return _REGISTERS + 2 * fold.par_out * element
 

@@ -74,6 +74,7 @@ CASES = {
     "largest": (Largest(), (7,)),
     "gru": (Sequences(nn.GRU, "state", num_layers=2), (5, 4)),
     "blocks": (mlp(9, 12, 5), (9,)),
+    "floats": (mlp(9, 12, 5), (9,)),
     "lstm": (Sequences(nn.LSTM, num_layers=2), (5, 4)),
 }
 #: Data: width and fraction.  Of 14 bits, sums of products are too long for float32.
@@ -106,6 +107,9 @@ def case(name, data, seed):
     graph = quantised(model, torch.randn(3, *shape), formats)
     if name == "blocks":
         graph, _ = passes.quantize_transform_pass(graph, {"relu": {"config": {"name": "mxint", "data_in_width": 4}}})
+    if name == "floats":
+        of_data = {"name": "minifloat_ieee", "data_in_width": 5, "data_in_exponent_width": 2}
+        graph, _ = passes.quantize_transform_pass(graph, {"relu": {"config": of_data}})
     return graph, torch.randn(40, *shape) * 2 ** (width - fraction - 2)
 
 

@@ -1,5 +1,5 @@
-"""mxint in hardware: blocks of data that share an exponent, and weights in any format. The truth is eager PyTorch in
-doubles, where sums of products are exact."""
+"""mxint and minifloats in hardware: data with an exponent for each block or number, and weights in any format. The
+truth is eager PyTorch in doubles, where sums of products are exact."""
 
 import pytest
 import torch
@@ -47,6 +47,16 @@ class Images(nn.Module):
         return self.head(torch.relu(self.conv(x)).flatten(1))
 
 
+def minifloat(name, width, exponent, **more):
+    """Rounds what linear layers read, and their parameters."""
+    widths = {
+        f"{part}_{key}": value
+        for part in ("data_in", "weight", "bias")
+        for key, value in {"width": width, "exponent_width": exponent, **more}.items()
+    }
+    return {"linear": {"config": {"name": name, **widths}}}
+
+
 CASES = {
     "layers": (lambda: mlp(16, 64, 32, 5), (16,), mxint()),
     "few bits": (lambda: mlp(16, 64, 32, 5), (16,), mxint(4, 3, 6)),
@@ -58,6 +68,15 @@ CASES = {
     "results too": (lambda: mlp(16, 32, 5), (16,), {"default": "mxint(6)"}),
     "rows": (Tokens, (5, 12), mxint(6, 5)),
     "after images": (Images, (2, 6, 6), mxint(6, 6, data_in_block_size=16)),
+    "ieee": (lambda: mlp(16, 64, 32, 5), (16,), minifloat("minifloat_ieee", 8, 4)),
+    "ieee of few bits": (lambda: mlp(16, 32, 5), (16,), minifloat("minifloat_ieee", 5, 2)),
+    "ieee below one": (lambda: mlp(16, 32, 5), (16,), minifloat("minifloat_ieee", 6, 3, exponent_bias=12)),
+    "denorm": (Tokens, (5, 12), minifloat("minifloat_denorm", 6, 3)),
+    "denorm after images": (Images, (2, 6, 6), minifloat("minifloat_denorm", 8, 4)),
+    "block minifloats": (lambda: mlp(16, 64, 32, 5), (16,), minifloat("block_minifloat", 6, 3)),
+    "small blocks of minifloats": (Tokens, (5, 12), minifloat("block_minifloat", 5, 2, block_size=8)),
+    "close biases": (lambda: mlp(16, 32, 5), (16,), minifloat("block_minifloat", 6, 2, exponent_bias_width=3)),
+    "results in minifloats, too": (lambda: mlp(16, 32, 5), (16,), {"default": "minifloat_ieee(8,4)"}),
     "weights alone": (Images, (2, 6, 6), {"default": {"config": {"name": "mxint", "weight_width": 5}}}),
 }
 
@@ -127,6 +146,11 @@ def test_a_conversion_stands_at_the_layer_that_asks_for_it():
         ("blocks that do not divide rows", 20, 20),
         ("rows", 40, 20),
         ("results too", 30, 12),
+        ("ieee", 52, 16),
+        ("ieee below one", None, 12),
+        ("denorm", 40, 14),
+        ("block minifloats", 52, 16),
+        ("small blocks of minifloats", 20, 12),
     ],
 )
 def test_simulations_give_these_integers_in_the_estimated_cycles(name, budget, width, tmp_path):
@@ -134,7 +158,9 @@ def test_simulations_give_these_integers_in_the_estimated_cycles(name, budget, w
     folding = fold_design(design, multipliers=budget)
     made = emit_folder(design, folding, "Model", random_inputs(design, 30))
     # Numbers of more than 18 bits are multiplied as mantissas.
-    assert ("rtl/mxint_linear.sv" in made.files) == (width >= 18)
+    is_float = "minifloat" in str(CASES[name][2])
+    assert ("rtl/mxint_linear.sv" in made.files) == (width >= 18 and not is_float)
+    assert ("rtl/minifloat_cast.sv" in made.files) == is_float
     check(made, tmp_path)
     totals = estimate(design, folding).totals
     (stream,) = simulated(made, tmp_path)[1]
@@ -169,7 +195,10 @@ def test_weights_in_any_format_are_stored_exactly(name):
 NO_HARDWARE = {
     "mxint(8,block_size=(2,16))": "blocks of (2, 16) have no hardware for data; use 16 along the last dimension",
     "mxint(8,rounding='floor')": "rounding to the nearest has: mxint(8)",
-    "mxfp(8,4)": "mxfp(8,4) has no hardware for data; signed fixed point and mxint have, e.g. fixed(8,4)",
+    "mxfp(8,4)": "mxfp(8,4) has no hardware for data; signed fixed point, mxint and minifloats have, e.g. fixed(8,4)",
+    "minifloat_ieee(8,4,rounding='floor')": "rounding to the nearest has: minifloat_ieee(8,4)",
+    "minifloat_ieee(8,4,exponent_bias=120)": "bits; up to 32 have hardware: choose a bias that gives a higher one",
+    "block_minifloat(8,4,block_size=(2,16))": "blocks of (2, 16) have no hardware for data; use 16 along the last",
 }
 
 

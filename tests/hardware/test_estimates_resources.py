@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from mase_server.formats import parse
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Floats
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.estimates.arithmetic import of_top_k
+from mase_server.hardware.estimates.arithmetic import of_floats, of_top_k
 from mase_server.hardware.estimates.storage import fifo_cost
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
@@ -37,6 +40,33 @@ def test_tables_are_within_a_quarter_of_those_of_yosys_and_multipliers_are_exact
 def test_so_are_those_of_layers_in_blocks(tmp_path):
     """Numbers of 20 bits are multiplied as mantissas, and shifted."""
     check_tables(lower_graph(prepared("blocks that do not divide rows", "fixed(20,auto)")[0]), 20, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "text", "lanes", "block", "luts"),
+    [
+        ((16, 12), "minifloat_ieee(8,4)", 1, 0, 244),
+        ((14, 8), "minifloat_denorm(6,3)", 2, 0, 461),
+        ((24, 16), "minifloat_ieee(8,5)", 1, 0, 324),
+        ((12, 8), "block_minifloat(5,2)", 2, 8, 608),
+        ((16, 12), "block_minifloat(6,3)", 1, 16, 517),
+    ],
+)
+def test_a_rounding_to_minifloats_takes_as_many_tables_as_yosys_makes(before, text, lanes, block, luts):
+    """The numbers are those of its `synth_ecp5`."""
+    stream, format = FixedPoint(*before), parse(text)
+    floats = Floats.fitting(format, stream)
+    parameters = {
+        "DATA_IN_0_PRECISION_0": stream.width,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "BLOCK_SIZE": block,
+        "MANTISSA_WIDTH": floats.mantissa_width,
+        "TOP_LOWEST": max(floats.tops[0], 0),
+        "TOP_HIGHEST": max(floats.tops[1], 0),
+        "SPAN": floats.span,
+        "DATA_OUT_0_PRECISION_0": floats.out(stream).width,
+    }
+    assert of_floats(parameters).luts == pytest.approx(luts, rel=0.25)
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,47 @@ def run_mxint(model, vector):
     return vector
 
 
+#: Bits of numbers and of their exponents.
+FLOAT = 7, 3
+
+
+def in_floats(row, kind, fraction, grid=True):
+    """Integers of a stream, or without a grid the numbers of a parameter, rounded to minifloats."""
+    (width, bits), found = FLOAT, []
+    mantissa, bias = width - 1 - bits, (1 << (bits - 1)) - 1
+    if kind == "minifloat_ieee":
+        most, top, low = mantissa + 1, fraction + 2**bits - 2 - bias - mantissa, fraction + 1 - bias - mantissa
+    elif kind == "minifloat_denorm":
+        most, top, low = mantissa, fraction + 2**bits - 1 - bias - mantissa, fraction - bias - mantissa
+    for start in range(0, len(row), 16):
+        block = row[start : start + 16]
+        if kind == "block_minifloat":
+            largest = max(abs(value) for value in block)
+            most, top = mantissa + 1, math.floor(math.log2(largest)) - mantissa if largest else 0
+            low = top - 2**bits + 2
+        for value in block:
+            step = low if value == 0 else max(low, math.floor(math.log2(abs(value))) - most + 1)
+            step = min(max(0, step), max(0, top)) if grid else min(step, top)
+            number = round(Fraction(value) / Fraction(2) ** step)
+            highest = (1 << most) - 1
+            number = max(-highest, min(highest, number)) if step == top else number
+            found.append(number * Fraction(2) ** step)
+    return found
+
+
+def run_floats(model, kind, vector):
+    for layer in model:
+        if isinstance(layer, nn.ReLU):
+            continue
+        bias = in_floats([Fraction(value) for value in layer.bias.tolist()], kind, 0, grid=False)
+        rows = [in_floats([Fraction(value) for value in row], kind, 0, grid=False) for row in layer.weight.tolist()]
+        data, exact = in_floats(vector, kind, STREAM[1]), []
+        for row, offset in zip(rows, bias, strict=True):
+            exact.append(sum(map(operator.mul, row, data)) + offset * 2 ** STREAM[1])
+        vector = [requantise(total, STREAM[1], STREAM, relu=layer is not model[-1]) for total in exact]
+    return vector
+
+
 class Images(nn.Module):
     def __init__(self):
         super().__init__()
@@ -380,6 +421,25 @@ def test_the_page_of_arithmetic_gives_the_expected_integers_of_layers_in_mxint()
     files = emit_folder(design, fold_design(design, multipliers=64), "Model", random_inputs(design, 30)).files
     given, expected = read_stream(files, "data_in_0"), read_stream(files, "data_out_0")
     assert [run_mxint(model, sample) for sample in given] == expected
+    assert len({value for sample in expected for value in sample}) > 20
+
+
+@pytest.mark.parametrize("kind", ["minifloat_ieee", "minifloat_denorm", "block_minifloat"])
+def test_the_page_of_arithmetic_gives_the_expected_integers_of_layers_in_minifloats(kind):
+    torch.manual_seed(0)
+    model = lively(mlp(40, 16, 8, 5))
+    widths = {
+        f"{part}_{key}": bits
+        for part in ("data_in", "weight", "bias")
+        for key, bits in zip(("width", "exponent_width"), FLOAT, strict=True)
+    }
+    alike = make_alike(lambda: mlp(40, 16, 8, 5), model)
+    graph = quantised(alike, torch.randn(2, 40), {"linear": {"config": {"name": kind, **widths}}})
+    design = lower_graph(prepare_graph(graph, Build(precision="fixed({},{})".format(*STREAM)))[0])
+    assert not design.unsupported
+    files = emit_folder(design, fold_design(design, multipliers=64), "Model", random_inputs(design, 30)).files
+    given, expected = read_stream(files, "data_in_0"), read_stream(files, "data_out_0")
+    assert [run_floats(model, kind, sample) for sample in given] == expected
     assert len({value for sample in expected for value in sample}) > 20
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from mase_server.formats.fixed import FixedPoint
+from mase_server.formats.minifloat import MinifloatIeee
 from mase_server.hardware.arithmetic import Affine, Norm, Windows
 from mase_server.hardware.verilog import find_components
 from tests.rtl import test_elements as elements
@@ -89,6 +90,9 @@ WRONG = {
         layers.constant_layer(1, PLAIN, 8, 4, True, 4), ".DATA_OUT_0_PRECISION_1(3)", ".DATA_OUT_0_PRECISION_1(4)"
     ),
     "mxint_cast: another step": lambda: rows.mxint_case(1, 2, 8, 12, 5, wrong=1),
+    "minifloat_cast: another smallest step": lambda: rows.minifloat_case(
+        1, FixedPoint(12, 6), MinifloatIeee(6, 3), 2, 0, wrong=1
+    ),
     "fixed_linear, bias_memory: another bias": lambda: word("BIAS_FILE", layers.layer(1, PLAIN, 4, 4, (2, 2))),
     "fixed_linear_core, rom: another weight": lambda: word("WEIGHT_FILE", layers.layer(1, PLAIN, 4, 4, (2, 1))),
     "fixed_conv2d: rounds down": lambda: but(images.convolution(1, KERNEL, SHAPE, 4, 2, (2, 1), PLAIN), FLOOR=1),

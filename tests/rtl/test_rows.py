@@ -1,15 +1,18 @@
-"""Softmax and norms: whole rows; and blocks that share an exponent."""
+"""Softmax and norms: whole rows; blocks that share an exponent; and floating point of a few bits."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from mase_server.formats.blocks import BlockMinifloat
 from mase_server.formats.fixed import FixedPoint
+from mase_server.formats.minifloat import MinifloatDenorm, MinifloatIeee
 from mase_server.formats.mxfp import MxInt
-from mase_server.hardware.arithmetic import Norm, exp_table, norm, round_blocks, softmax, top_k
+from mase_server.hardware.arithmetic import Floats, Norm, exp_table, norm, round_blocks, round_floats, softmax, top_k
 from mase_server.hardware.arithmetic.norms import root_floor
 from mase_server.hardware.memories import pack_rows, words_of_bias
 from tests.rtl.bench import Bench, Case
@@ -306,6 +309,109 @@ def mxint_case(number, lanes, size, width, mantissa, wrong=0):
 
 def test_blocks_are_rounded_as_the_quantiser_rounds_them():
     Bench([mxint_case(number, *draw) for number, draw in enumerate(drawn(blocks()))]).check_all()
+
+
+# Floating point of a few bits. The truth is the quantiser of `mase_server.formats`, in doubles.
+
+
+@st.composite
+def minifloats(draw):
+    """A stream, a format whose highest number it holds exactly or does not reach, lanes, and beats of a block."""
+    width, fraction, exponent = draw(st.integers(2, 20)), draw(st.integers(-3, 24)), draw(st.integers(2, 8))
+    kind = draw(st.sampled_from([MinifloatIeee, MinifloatDenorm, BlockMinifloat]))
+    bits, lanes = draw(st.integers(1, 8)), draw(st.integers(1, 4))
+    before = FixedPoint(width, fraction)
+    if kind is BlockMinifloat:
+        exponent, of_bias = draw(st.integers(1, 4)), draw(st.integers(2, 8))
+        size = lanes * draw(st.integers(1, 6))
+        format = BlockMinifloat(1 + exponent + bits, exponent, of_bias, (size,))
+    else:
+        size, bias = 0, draw(st.integers(-10, 20)) if exponent < 6 else None
+        format = kind(1 + exponent + bits, exponent, bias)
+    assume(not Floats.fitting(format, before).missing(before))
+    return before, format, lanes, size
+
+
+def minifloat_case(number, before, format, lanes, size, wrong=0):
+    """size: of a block; 0 without any.  wrong: added to the exponent of the smallest step of the component."""
+    floats = Floats.fitting(format, before)
+    values = block_values(number, size or 6 * lanes, before.width)
+    after = floats.out(before)
+    numbers = format.nearest(before.decode(values))
+    expected = (numbers * 2.0**after.fraction_width).long()
+    assert torch.equal(expected.double() * 2.0**-after.fraction_width, numbers)
+    low, high = (max(each, 0) for each in floats.tops)
+    parameters = {
+        "DATA_IN_0_PRECISION_0": before.width,
+        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
+        "BLOCK_SIZE": size,
+        "MANTISSA_WIDTH": floats.mantissa_width,
+        "TOP_LOWEST": low,
+        "TOP_HIGHEST": high,
+        "SPAN": floats.span - wrong,
+        "DROPPED": floats.dropped(before),
+        "DATA_OUT_0_PRECISION_0": after.width,
+    }
+    into, out = stream(values, before.width, lanes), stream(expected, after.width, lanes)
+    return Case("minifloat_cast", parameters, {"data_in_0": into}, {"data_out_0": out})
+
+
+def test_floats_are_rounded_as_the_quantiser_rounds_them():
+    Bench([minifloat_case(number, *draw) for number, draw in enumerate(drawn(minifloats()))]).check_all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(minifloats(), st.integers(0, 99))
+def test_integers_are_rounded_to_floats_as_the_quantiser_rounds_their_values(draw, number):
+    before, format, _, size = draw
+    values = block_values(number, size or 8, before.width)
+    floats = Floats.fitting(format, before)
+    got = round_floats(values, floats, size)
+    assert torch.equal(before.decode(got), format.nearest(before.decode(values)))
+    assert not floats.is_exact(before) or torch.equal(got, values)
+    dropped, after = floats.dropped(before), floats.out(before)
+    assert torch.equal(got >> dropped << dropped, got)
+    assert int((got >> dropped).abs().max()) < 1 << (after.width - 1)
+
+
+FLOATS = (
+    (FixedPoint(9, 6), MinifloatIeee(5, 2)),
+    (FixedPoint(9, 4), MinifloatIeee(6, 3, 4)),
+    (FixedPoint(9, 4), MinifloatDenorm(5, 3)),
+    (FixedPoint(9, 8), MinifloatDenorm(4, 2, 1)),
+    (FixedPoint(9, 8), MinifloatIeee(8, 4)),
+)
+
+
+def test_every_number_of_a_format_is_rounded_as_the_quantiser_rounds_it():
+    Bench(
+        [
+            replace(case, **_every_number(before, format))
+            for before, format in FLOATS
+            for case in [minifloat_case(0, before, format, 1, 0)]
+        ]
+    ).check()
+
+
+def _every_number(before, format):
+    values, after = torch.arange(-256, 256)[:, None], Floats.fitting(format, before).out(before)
+    expected = (format.nearest(before.decode(values)) * 2.0**after.fraction_width).long()
+    return {
+        "inputs": {"data_in_0": stream(values, before.width, 1)},
+        "outputs": {"data_out_0": stream(expected, after.width, 1)},
+    }
+
+
+def test_floats_take_as_many_cycles_as_their_contract_says():
+    sizes = ((1, 0), (4, 0), (1, 8), (2, 8), (8, 8), (2, 4))
+    formats = (MinifloatIeee(6, 3), BlockMinifloat(6, 3))
+    cases = [
+        minifloat_case(n, FixedPoint(12, 6), formats[size > 0], lanes, size) for n, (lanes, size) in enumerate(sizes)
+    ]
+    for result, (lanes, size) in zip(Bench(cases).run(), sizes, strict=True):
+        assert result.fine
+        assert result.first_cycle == (size // lanes + 8 if size else 6), (lanes, size)
+        assert result.last_cycle - result.first_cycle == 4 * ROWS * (size // lanes or 6) - 1, (lanes, size)
 
 
 def test_every_pair_of_small_numbers_is_rounded_as_the_quantiser_rounds_it():

@@ -5,6 +5,7 @@ The pass that simulates hardware, the tables in memory files and the tests of `r
 """
 
 from mase_server.hardware.arithmetic.elements import add, divide, look_up, multiply, requantise, round_blocks, table
+from mase_server.hardware.arithmetic.floats import Floats, round_floats
 from mase_server.hardware.arithmetic.images import Windows, average_pool2d, conv2d, max_pool2d, mean, reduced, top_k
 from mase_server.hardware.arithmetic.linear import Affine, Recurrent, linear, matmul, recurrent
 from mase_server.hardware.arithmetic.norms import Norm, norm
@@ -12,6 +13,7 @@ from mase_server.hardware.arithmetic.softmax import exp_table, softmax
 
 __all__ = [
     "Affine",
+    "Floats",
     "Norm",
     "Recurrent",
     "Windows",
@@ -31,6 +33,7 @@ __all__ = [
     "reduced",
     "requantise",
     "round_blocks",
+    "round_floats",
     "softmax",
     "table",
     "top_k",

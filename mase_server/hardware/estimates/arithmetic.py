@@ -475,6 +475,29 @@ def of_blocks(given: Given) -> Cost:
     return largest + logic_cost(2 * width) + (shifted + rounded + sums_cost(width + 1)) * lanes
 
 
+def of_floats(given: Given) -> Cost:
+    """`minifloat_cast`: in each lane a magnitude, the place of its first bit, two shifts and a rounding; of a block the
+    largest magnitude."""
+    lanes, width, mantissa, out = (
+        given[name]
+        for name in (
+            "DATA_IN_0_PARALLELISM_DIM_0", "DATA_IN_0_PRECISION_0", "MANTISSA_WIDTH", "DATA_OUT_0_PRECISION_0",
+        )
+    )  # fmt: skip
+    top = min(max(width - mantissa, given["TOP_LOWEST"]), given["TOP_HIGHEST"])
+    most = min(width, max(width - mantissa, top - given["SPAN"], 0), top)
+    shifted = logic_cost(clog2(most + 1) * (width + out) / 2)
+    rounded = requantise_cost(mantissa + most + 1, most, mantissa + 2, 0) + sums_cost(mantissa)
+    each = sums_cost(width) + logic_cost(2 * width + _OF_CHOICE) + shifted + rounded
+    block = given["BLOCK_SIZE"]
+    largest = row_statistic(width, lanes, block // lanes, width + 1, maximum=True) + logic_cost(2 * width)
+    return each * lanes + (largest if block else Cost())
+
+
+#: Tables that choose a lane's step, and find whether its number is beyond the highest.
+_OF_CHOICE = 110
+
+
 def of_norm(given: Given) -> Cost:
     """`fixed_norm`"""
     size, lanes, bits = (

@@ -308,6 +308,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "fixed_table": storage.of_fixed_table,
     "fixed_top_k": arithmetic.of_top_k,
     "image_padding": arithmetic.of_padding,
+    "minifloat_cast": arithmetic.of_floats,
     "mxint_cast": arithmetic.of_blocks,
     "mxint_linear": arithmetic.of_mxint_linear,
     "repeat_buffer": storage.of_repeat_buffer,

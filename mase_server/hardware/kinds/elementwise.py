@@ -1,5 +1,5 @@
 """Element-wise operations: sums, differences and products (`fixed_add`, `fixed_multiply`), functions of one number
-(`fixed_table`), and conversions (`fixed_cast`), also to blocks that share an exponent (`mxint_cast`)."""
+(`fixed_table`), and conversions between fixed-point formats (`fixed_cast`)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, fx
 
-from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.arithmetic import look_up, table
-from mase_server.hardware.arithmetic.elements import WIDEST_TABLE, blocks_format
-from mase_server.hardware.design import Constant, Design, Fold, Operation, Stream, find_divisors, row_major
-from mase_server.hardware.functional import integer_add, integer_blocks, integer_multiply, integer_requantise
+from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
+from mase_server.hardware.design import Constant, Operation, Stream, row_major
+from mase_server.hardware.functional import integer_add, integer_multiply, integer_requantise
 from mase_server.hardware.held import Held, Known, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.entry import constant_stream
 from mase_server.hardware.kinds.gather import arrange_elements
 from mase_server.hardware.kinds.kind import Kind, Rule
 from mase_server.hardware.kinds.swap import in_order
-from mase_server.hardware.kinds.take import take_elements
 from mase_server.hardware.masks import add_mask
 from mase_server.hardware.memories import Words
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
@@ -244,88 +242,3 @@ def _build_requantise(builder: Builder, operation: Operation) -> Tap:
 
 
 REQUANTISE_KIND = Kind("requantise", _requantise_node, _build_requantise, {"relu": _lower_relu}, mixes=0)
-
-
-# Numbers rounded to mxint, in blocks along the last dimension: `mxint_cast`.
-
-
-def round_to_blocks(lowering: Lowering, node: fx.Node, source: str, format: MxInt) -> Whole:
-    """Round a stream to blocks that share an exponent. NoHardware for blocks that are no part of a sample's rows."""
-    stream, layout, rank = lowering.stream(source), lowering.layout(node), len(lowering.facts[node].shape)
-    if layout.dim == rank - 1:
-        raise NoHardware("its blocks go over the batch; give it a dimension of its own, the first one")
-    if stream.format.width > _WIDEST_IN_BLOCKS:
-        told = f"blocks of {stream.format} have no hardware"
-        raise NoHardware(f"{told}; round to {_WIDEST_IN_BLOCKS} bits or fewer first")
-    *outer, length = stream.shape
-    block = min(_size_of_blocks(format), length)
-    if format.width > stream.format.width:
-        return Whole(source)  # mantissas hold every number as it is
-    name = in_order(lowering, source, torch.arange(stream.size))
-    shape = *outer, length + -length % block
-    if shape != stream.shape:
-        name = _fill_last_blocks(lowering, node, name, shape)
-    out = Stream(blocks_format(stream.format, format.width), shape)
-    options = {"mantissa": format.width, "block": block}
-    made = lowering.insert(Operation(node.name, "blocks", (name,), out, (node.name,), options=options))
-    kept = torch.arange(out.size).reshape(shape)[..., :length].reshape(-1)
-    return Whole(take_elements(lowering, made, kept, stream.shape, (node.name,)))
-
-
-def _fill_last_blocks(lowering: Lowering, node: fx.Node, name: str, shape: tuple[int, ...]) -> str:
-    """A stream with zeros behind each row."""
-    before, (*outer, length) = lowering.stream(name), shape
-    zeros = Constant(torch.zeros(*outer, length - before.shape[-1], dtype=torch.int64), before.format)
-    behind = constant_stream(lowering, node, zeros, Stream(before.format, zeros.shape))
-    options = {"dim": len(outer), "stacked": False, "rounds": prod(outer)}
-    made = Operation(node.name, "concat", (name, behind), Stream(before.format, shape), (node.name,), options=options)
-    return lowering.insert(made)
-
-
-#: The most bits of a stream whose blocks are rounded.
-_WIDEST_IN_BLOCKS = 32
-
-
-def _size_of_blocks(format: MxInt) -> int:
-    """The numbers of a block along the last dimension."""
-    *outer, block = format.block_size
-    if format.rounding != "nearest":
-        raise NoHardware(f"{format} has no hardware; rounding to the nearest has: mxint({format.width})")
-    if any(size != 1 for size in outer):
-        told = f"blocks of {format.block_size} have no hardware for data"
-        raise NoHardware(f"{told}; use {block} along the last dimension")
-    return block
-
-
-def _blocks_node(maker: Maker, operation: Operation) -> fx.Node:
-    (source,) = maker.inputs(operation)
-    return maker.call(operation, integer_blocks, source, operation.options["mantissa"], operation.options["block"])
-
-
-def _blocks_folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    """One beat a cycle, each of one block."""
-    for lanes in find_divisors(operation.options["block"]):
-        yield Fold(lanes, lanes, operation.out.size // lanes, 0)
-
-
-def _blocks_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
-    """A result needs its whole block."""
-    block = operation.options["block"]
-    return ((torch.arange(operation.out.size) // block + 1) * block - 1,)
-
-
-def _build_blocks(builder: Builder, operation: Operation) -> Tap:
-    lanes = builder.folding.folds[operation.name].par_in
-    source = builder.read(operation, lanes)
-    to = builder.wires(f"{operation.name}_cast", lanes, operation.out.format.width)
-    parameters: Parameters = {
-        "DATA_IN_0_PRECISION_0": source.bits,
-        "DATA_IN_0_PARALLELISM_DIM_0": lanes,
-        "BLOCK_SIZE": operation.options["block"],
-        "MANTISSA_WIDTH": operation.options["mantissa"],
-    }
-    builder.instance(f"{operation.name}_i", "mxint_cast", parameters, stream_ports(source, to), operation.name)
-    return builder.skid(operation, to)
-
-
-BLOCKS_KIND = Kind("blocks", _blocks_node, _build_blocks, folds=_blocks_folds, reach=_blocks_reach)

@@ -385,6 +385,16 @@ def _blocks_timing(given: Given, place: Place) -> Iterable[Process]:
     yield from streams.pipeline_processes(largest, place.outs[0], 5)
 
 
+def _floats_timing(given: Given, place: Place) -> Iterable[Process]:
+    source = place.links[0]
+    if given["BLOCK_SIZE"]:
+        source, processes = _row_statistic_processes(
+            source, given["BLOCK_SIZE"] // given["DATA_IN_0_PARALLELISM_DIM_0"], place
+        )
+        yield from processes
+    yield from streams.pipeline_processes(source, place.outs[0], 6)
+
+
 def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
     beats = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["DATA_IN_0_PARALLELISM_DIM_0"]
     largest, processes = _row_statistic_processes(place.links[0], beats, place)
@@ -444,6 +454,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_table": _pipeline_timing(1),
     "fixed_top_k": _top_k_timing,
     "image_padding": _border_timing,
+    "minifloat_cast": _floats_timing,
     "mxint_cast": _blocks_timing,
     "mxint_linear": _mxint_linear_timing,
     "repeat_buffer": _repeat_buffer_timing,

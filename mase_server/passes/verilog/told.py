@@ -19,7 +19,6 @@ from torch import Tensor, fx
 from mase_server.building import BUSES, Build
 from mase_server.formats import Open, parse
 from mase_server.formats.fixed import FixedPoint
-from mase_server.formats.mxfp import MxInt
 from mase_server.hardware.composed import COMPUTING
 from mase_server.hardware.design import (
     Design,
@@ -44,6 +43,7 @@ from mase_server.hardware.estimates import Estimates, added, estimate, resources
 from mase_server.hardware.folding import FoldingError, fold_design
 from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
+from mase_server.hardware.kinds.blocks import WithExponents
 from mase_server.hardware.lowering import Lowering
 from mase_server.hardware.netlist import build_netlist
 from mase_server.ir.build import attribute
@@ -632,13 +632,13 @@ def _complete_roundings(graph: MaseGraph, build: Build, half: Container[str]) ->
 
 
 def _find_blocks(graph: MaseGraph) -> list[fx.Node]:
-    """The roundings of data to blocks that share an exponent."""
+    """The roundings of data to formats with exponents: mxint and minifloats."""
     data: set[fx.Node] = set()
     for node in graph.fx_graph.nodes:
         if node.op == "placeholder" or not data.isdisjoint(node.all_input_nodes):
             data.add(node)
     texts = {node: format_text(node) for node in graph.fx_graph.nodes if node in data}
-    return [node for node, text in texts.items() if text is not None and isinstance(parse(text), MxInt)]
+    return [node for node, text in texts.items() if text is not None and isinstance(parse(text), WithExponents)]
 
 
 def _half_rounded(graph: MaseGraph) -> set[str]:
