@@ -66,6 +66,50 @@ class Net(nn.Module):
         return self.fc(x)
 """
 
+#: A layer that is made of the module around it, of which only assignments are known where the layer is searched alone.
+MADE_OF_SELF = """
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.width = width
+        self.layers = nn.ModuleList([Layer(self) for _ in range(2)])
+        raise ValueError("this net is not ready")
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Layer(nn.Module):
+    def __init__(self, parent):
+        super().__init__()
+        self.fc = nn.Linear(parent.width, parent.width)
+
+    def forward(self, x):
+        return self.fc(x)
+"""
+
+OPEN = """
+class Settings:
+    def __getattr__(self, name):
+        raise RuntimeError("settings are loaded first")
+
+
+class Net(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def build():
+    return Net(Settings())
+"""
+
 REPLACED = """
 import functools
 
@@ -104,13 +148,18 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize(
     "text",
-    [PROPERTY, LAZY, EQUALITY],
-    ids=["a property that raises", "a module that imports itself", "a comparison that raises"],
+    [PROPERTY, LAZY, EQUALITY, OPEN],
+    ids=["a property that raises", "a module that imports itself", "a comparison that raises", "any attribute raises"],
 )
 def test_nothing_of_a_file_is_lost_because_it_was_looked_at(tmp_path, text):
     job = Job(tmp_path, text)
     (model,) = job.payload["models"]
     assert (model["name"], job.payload["problems"]) == ("Net", [])
+
+
+def test_a_layer_that_is_made_of_the_module_around_it_is_searched_alone(tmp_path):
+    job = Job(tmp_path, MADE_OF_SELF)
+    assert "Layer" in [model["name"] for model in job.payload["models"]]
 
 
 def test_a_function_of_pytorch_that_a_file_replaced_is_shown_under_its_own_name(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.models.configs import AnyConfig
 from mase_server.tracing.models.constructions import construction_of
 
@@ -94,7 +95,7 @@ class _Writer:
         for name, held in self.names.items():
             if held is value and name.isidentifier():
                 return name
-        own = getattr(value, "__name__", "")
+        own = _get_own_name(value)
         for name, held in self.names.items():
             known = isinstance(held, types.ModuleType | type) and name.isidentifier()
             if known and own.isidentifier() and getattr(held, own, None) is value:
@@ -190,4 +191,13 @@ def _before_variable(key: str, kinds: Mapping[str, inspect._ParameterKind]) -> b
 
 
 def _name_value(value: Any) -> str:
-    return getattr(value, "__name__", "") or f"a {type(value).__name__}"
+    return _get_own_name(value) or f"a {type(value).__name__}"
+
+
+def _get_own_name(value: Any) -> str:
+    """The name of a class, function or module; empty for other values and for those that raise when they are asked."""
+    try:
+        name = value.__name__
+    except RAISED:  # the border to the user's `__getattr__`
+        return ""
+    return name if isinstance(name, str) else ""
