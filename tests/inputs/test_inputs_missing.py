@@ -962,3 +962,30 @@ class Detector(nn.Module):
     assert bound(payload)["maps"][1] == 4
     assert told(payload) == [("warning", "missing-package", text[: text.index("kept")].count("\n") + 1)]
     assert "compiled part of torchvision" in payload["problems"][0]["message"]
+
+
+#: A file of a package with the name of an optional library, which it imports by a call.
+OPTIONAL = """
+import importlib
+
+import torch
+from torch import nn
+
+try:
+    fast = importlib.import_module("fast_weights")
+except Exception:
+    fast = None
+
+
+class Loss(nn.Module):
+    def forward(self, x):
+        if fast is not None:
+            x = fast.weigh(x)
+        return x.sum()
+"""
+
+
+def test_no_file_is_the_library_of_its_name_that_it_imports(tmp_path):
+    found = traced(tmp_path, {"losses/__init__.py": "", "losses/fast_weights.py": OPTIONAL}, "losses/fast_weights.py")
+    assert [model["name"] for model in found["models"]] == ["Loss"]
+    assert not [problem for problem in found["problems"] if problem["severity"] == "error"]

@@ -100,9 +100,13 @@ class MissingImports:
         removed: AbstractContextManager[Any] = nullcontext()
         if numpy is not None and hasattr(numpy, "__getattr__"):
             removed = patch.object(numpy, "__getattr__", self._wrap_lookup(numpy, numpy.__getattr__))
+        called = patch.object(importlib, "import_module", self._wrap_import_module(importlib.import_module))
         token = _tolerated.set(self)
         try:
-            with patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)), executing, removed:
+            with (
+                patch.object(builtins, "__import__", self._wrap_import(builtins.__import__)),
+                called, executing, removed,
+            ):  # fmt: skip
                 yield
         finally:
             _tolerated.reset(token)
@@ -151,6 +155,17 @@ class MissingImports:
                 return self._complete_module(found, fromlist, frame) if fromlist else found
 
         return importing
+
+    def _wrap_import_module(self, original: Callable[..., ModuleType]) -> Callable[..., ModuleType]:
+        """`importlib.import_module`, which finds the module that an import statement would find."""
+
+        @functools.wraps(original)
+        def import_module(name: str, package: str | None = None) -> ModuleType:
+            if not name.startswith("."):
+                self._avoid_namesakes(name.partition(".")[0], sys._getframe(1).f_code.co_filename)
+            return original(name, package)
+
+        return import_module
 
     def adapt(self, error: BaseException) -> bool:
         """Let code go on without what a library's class of another version lacks; return whether that was new.
