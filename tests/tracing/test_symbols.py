@@ -126,6 +126,12 @@ def test_a_fit_always_gives_the_values_it_was_made_from(values, batch, length):
     assert found is None or [found.at(point) for point in where] == values
 
 
+def test_a_run_at_another_size_refutes_candidates_of_a_size_that_is_divided_and_multiplied():
+    fitter = Fitter([{"T": 19}, {"T": 24}, {"T": 11}])
+    assert fitter.fit((16, 16, 8)) is not None
+    assert fitter.refuted_at({"T": 50}) > 0
+
+
 def test_a_value_that_never_changes_is_a_number():
     found = Fitter(points({"B": 2, "T": 16}, 2)).fit((768, 768, 768))
     assert found == Expr(768)

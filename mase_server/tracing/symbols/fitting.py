@@ -225,7 +225,8 @@ class Fitter:
         some = set(every[:: max(1, len(every) // MOST_DIVISORS)]) - set(likely)
         others = [atom for each in sorted(some) if (atom := self._floor_atom(*each, values)) is not None]
         if is_usual:
-            self.candidates.setdefault(values, []).extend(map(_floor, others))
+            if others:
+                self.candidates.setdefault(values, []).extend(map(_floor, others))
             return [_floor(atom) for atom in atoms]
         return [_floor(atom) for atom in (*atoms, *others)]
 
