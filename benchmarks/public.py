@@ -187,6 +187,8 @@ def main() -> None:
     files = chosen(options.sources, options.half, options.limit) if options.sources else [*labels][: options.limit]
     if not files:
         parser.error("no files: give a FOLDER, a LIST or --labels")
+    # No file that is judged, and no package that it uses, may meet a module of this folder.
+    sys.path[:] = [each for each in sys.path if Path(each).resolve() != Path(__file__).resolve().parent]
     if options.site:
         sys.path.append(str(options.site.resolve()))
     os.environ.update(OFFLINE)
