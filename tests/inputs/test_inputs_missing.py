@@ -989,3 +989,26 @@ def test_no_file_is_the_library_of_its_name_that_it_imports(tmp_path):
     found = traced(tmp_path, {"losses/__init__.py": "", "losses/fast_weights.py": OPTIONAL}, "losses/fast_weights.py")
     assert [model["name"] for model in found["models"]] == ["Loss"]
     assert not [problem for problem in found["problems"] if problem["severity"] == "error"]
+
+
+#: A test file that pytest skips while it is imported, and whose functions build the model.
+SKIPPED = """
+import pytest
+
+from net import Net
+
+absent_package = pytest.importorskip("absent_package")
+
+
+def make_width():
+    return 4
+
+
+def test_shape():
+    assert Net(make_width()).layer.out_features == 5
+"""
+
+
+def test_a_test_file_that_pytest_skips_hides_no_model(tmp_path):
+    files = {"net.py": HEAD + BODY.replace("width=4", "width"), "tests/test_net.py": SKIPPED}
+    assert [model["name"] for model in traced(tmp_path, files)["models"]] == ["Net"]
