@@ -95,6 +95,31 @@ Net()(pixels.type(torch.FloatTensor))
     assert (bound(payload)["h"], payload["problems"]) == ([3, 5], [])
 
 
+def test_a_parameter_that_no_module_registers_has_the_type_of_real_ones(tmp_path):
+    """A part in a plain list keeps its parameters on meta, and losses compare their types with that of the data."""
+    text = f"""{HEAD}
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.alpha = nn.Parameter(torch.tensor([0.25, 0.75]), requires_grad=False)
+        assert torch.nn.Linear(2, 2).weight.type() == "torch.FloatTensor"
+    def forward(self, x):
+        if self.alpha.type() != x.data.type():
+            self.alpha = self.alpha.type_as(x.data)
+        return x * self.alpha
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = [Weighted()]
+    def forward(self, x):
+        y = self.parts[0](x)
+        return y
+Net()(torch.randn(3, 2))
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert (bound(payload)["y"], payload["problems"]) == ([3, 2], [])
+
+
 @pytest.mark.parametrize(
     "loader",
     [

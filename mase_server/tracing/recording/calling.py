@@ -86,16 +86,19 @@ SWITCH = torch._C._set_grad_enabled
 GETTER = type(vars(torch._C.TensorBase)["T"].__get__)
 
 
-#: The functions of PyTorch that are written in Python, by module and name, before a file can have replaced any.
-_FUNCTIONS = {module: dict(vars(module)) for module in (torch.nn.functional, torch.functional)}
+#: The functions and methods of PyTorch, by module or class and name, before a file or a stand-in can have replaced any.
+_FUNCTIONS: Mapping[Any, Mapping[str, Any]] = {
+    **{module: dict(vars(module)) for module in (torch.nn.functional, torch.functional, torch.nn.init)},
+    torch.Tensor: {**vars(torch._C.TensorBase), **vars(torch.Tensor)},
+}
 _OWN = frozenset(id(value) for functions in _FUNCTIONS.values() for value in functions.values())
 
 
 def find_replaced(func: Callable[..., Any]) -> Callable[..., Any]:
     """PyTorch's function in whose place a file has put `func`, as counters of operations do; else `func` itself.
 
-    The function of PyTorch has the name that rules, costs and graphs know it by. It hands over what its module holds
-    under its own name, so a replacement that calls it comes here in its place.
+    The function of PyTorch has the name that rules, costs and graphs know it by. It hands over what its module or class
+    holds under its own name, so a replacement that calls it comes here in its place.
     """
     if id(func) in _OWN or (hasattr(func, "__name__") and not isinstance(func, FunctionType)):
         return func

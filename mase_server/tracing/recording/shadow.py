@@ -41,6 +41,7 @@ from mase_server.tracing.recording.calling import (
     Values,
     autocast_key,
     find_filled,
+    find_replaced,
     gives_data,
     is_symbolic,
     is_whole,
@@ -304,7 +305,7 @@ class MetaMode(TorchFunctionMode):
 
     def run(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
         """Compute one torch call; afterwards `mutated` says whether it changed its first argument in place."""
-        self.mutated = False
+        self.mutated, func = False, find_replaced(func)
         self.shadows.steps += 1
         if self.shadows.builds and self.shadows.built < MOST_PARAMETERS and is_in_constructor():
             return self._run_really(func, args, kwargs)
