@@ -409,6 +409,20 @@ def test_a_model_without_inputs_is_shown(tmp_path):
     assert (inputs(found), problems) == ({"Net": ""}, [])
 
 
+def test_arguments_that_a_forward_only_hands_on_are_no_mistake_of_its_own(tmp_path):
+    """Captioning models choose a method by a name, and hand all their arguments on to it."""
+    source = NET.replace(
+        "def forward(self, x):",
+        """def forward(self, *args, **kwargs):
+        return getattr(self, "_" + kwargs.pop("mode", "forward"))(*args, **kwargs)
+
+    def _forward(self, regions, tokens, lengths, mask=None, **kwargs):
+        x = regions.flatten(0, -2)[tokens] * lengths[mask]""",
+    )
+    [found], problems = shown(tmp_path, source)
+    assert (len(found.args), problems) == (3, [])
+
+
 # --------------------------------------------------------------------------------------------------------- entries
 
 CALLED = NET.replace("def forward", "def __call__")

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ast
 import dis
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_tb
+from types import CodeType
 from typing import Any, TypeGuard
 
 import torch
@@ -220,7 +222,8 @@ class Furthest:
 def is_unavoidable(error: BaseException) -> bool:
     """Would other inputs cause the same error: an unknown name, a wrong number of arguments between own functions?
 
-    A local name without a value is not known to be one: a branch that other inputs take may bind it.
+    A local name without a value is not known to be one: a branch that other inputs take may bind it. Nor are arguments
+    that all functions around the call may only have handed on, as `forward(self, *args)` does.
     """
     if isinstance(error, UnboundLocalError):
         return False
@@ -229,8 +232,18 @@ def is_unavoidable(error: BaseException) -> bool:
         return True
     if isinstance(error, AttributeError):
         return isinstance(error.obj, nn.Module) and not isinstance(error.obj, GuessedNetwork | GuessedIdentity)
-    inner = sum(not is_hidden(frame.f_code) for frame, _ in walk_tb(error.__traceback__))
-    return isinstance(error, TypeError) and inner > 0 and _ARGUMENTS.search(str(error)) is not None
+    if not isinstance(error, TypeError) or _ARGUMENTS.search(str(error)) is None:
+        return False
+    return any(not code.co_flags & _HANDS_ON for code in _list_own_code(error))
+
+
+def _list_own_code(error: BaseException) -> list[CodeType]:
+    """The code of the functions of an error's traceback that a person sees."""
+    return [frame.f_code for frame, _ in walk_tb(error.__traceback__) if not is_hidden(frame.f_code)]
+
+
+#: The flags of functions that take any arguments.
+_HANDS_ON = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 
 def is_check(error: BaseException) -> bool:
