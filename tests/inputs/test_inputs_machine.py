@@ -73,6 +73,30 @@ def test_seeding_keeps_no_stack_for_a_gpu_that_is_not_there(tmp_path, monkeypatc
     assert not kept
 
 
+def test_a_global_that_main_sets_before_it_fails_is_there_for_the_models(tmp_path):
+    text = f"""{HEAD}
+from absent_package import load_dataset
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 5).to(device)
+    def forward(self, x):
+        h = self.fc(x.to(device))
+        return h
+def main():
+    global device, net
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    net = Net()
+    load_dataset("stories")
+if __name__ == "__main__":
+    main()
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert [model["name"] for model in payload["models"]] == ["Net"]
+    assert [problem["code"] for problem in payload["problems"]] == ["missing-package"]
+    assert bound(payload)["h"][-1] == 5
+
+
 def test_a_default_type_of_a_gpu_is_its_element_type(tmp_path):
     text = HEAD + "torch.set_default_tensor_type('torch.cuda.DoubleTensor')\n" + BODY + "Net()(torch.randn(3, 4))\n"
     try:

@@ -42,7 +42,15 @@ from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.importing.missing import MissingImport, ReplacedError
 from mase_server.tracing.importing.packages import install_advice, install_command, package_for
 from mase_server.tracing.importing.placeholders import Base, MissingPackageError
-from mase_server.tracing.importing.source import Namespace, Places, Span, decode_source, parse_file, read_source
+from mase_server.tracing.importing.source import (
+    Namespace,
+    Places,
+    Span,
+    decode_source,
+    list_nodes,
+    parse_file,
+    read_source,
+)
 from mase_server.tracing.importing.standins import assumed
 from mase_server.tracing.importing.statements import MAX_FAILURES, MAX_OF_NOTEBOOK, Cuts, collecting_failures
 from mase_server.tracing.inputs import trouble
@@ -109,15 +117,17 @@ class Running(Showing):
         return run, found
 
     def _load(self) -> tuple[MainRun, list[Found]]:
-        place, test = Place.of(self.path), find_test(self.tree)
+        place, test, own = Place.of(self.path), find_test(self.tree), None
         # A module of a package that does nothing else as a program is run under its own name, which others may use.
         if self.options.run_main and (not place.package or test is not None or trouble.has_guard(self.tree)):
-            run = self._execute_as("__main__", test)
+            own = run = self._execute_as("__main__", test)
             found = [self._of_call(run, reached) for reached in self._worth_showing(run)]
             if found or run.time_up is not None or (run.error is None and not trouble.has_guard(self.tree)):
                 return run, found
             self.explanation = run.error
         run = self._execute_as(place.name)
+        if own is not None:
+            _hand_on_globals(self.tree, own.module, run.module)
         return run, [self._of_call(run, reached) for reached in self._worth_showing(run)]
 
     def in_run(self, run: MainRun) -> Problem | None:
@@ -610,6 +620,18 @@ def run_main(
         module, reached, constructions, error, None if test else watch.time_up, None if test else mode.failure,
         tuple(made_up), early[:1] == [True], test, absent,
     )  # fmt: skip
+
+
+def _hand_on_globals(tree: ast.Module, program: ModuleType, module: ModuleType) -> None:
+    """Give a module what only its run as a program has set, by functions that say `global`: a device, a vocabulary.
+
+    Not models or objects of its own classes, which are those of the program.
+    """
+    names = {name for node in list_nodes(tree) if isinstance(node, ast.Global) for name in node.names}
+    for name in sorted(names & vars(program).keys() - vars(module).keys()):
+        value = getattr(program, name)
+        if type(value).__module__ != program.__name__ and not isinstance(value, (nn.Module, type)):
+            setattr(module, name, value)
 
 
 def find_test(tree: ast.Module) -> ast.FunctionDef | None:
