@@ -55,10 +55,13 @@ def _run_quick_command(arguments: list[str]) -> int | None:
 
 def run_lsp(arguments: list[str]) -> NoReturn:
     """Serve one editor. Exit status: 0 after an orderly end, 1 otherwise, 2 for wrong arguments."""
-    gc.disable()  # all that is imported stays: `serve_editor` sets it aside and enables this again
-    from mase_server.lsp.process import serve_editor
-    from mase_server.private import describe_os_error
-    from mase_server.rpc.registry import NO_TCP
+    gc.disable()  # all that is imported stays, and an editor waits
+    try:
+        from mase_server.lsp.process import serve_editor
+        from mase_server.private import describe_os_error
+        from mase_server.rpc.registry import NO_TCP
+    finally:
+        gc.enable()
 
     made = lsp_parser()
     options = made.parse_args(arguments)

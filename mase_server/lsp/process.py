@@ -103,7 +103,6 @@ def serve_editor(
         server.logs = logs
         server.tools = Tools(server) if daemon is None else None
         gc.freeze()  # imported objects stay: scanning them took the event loop 20 ms each time
-        gc.enable()
         return await (_over_stdio(server) if address is None else _over_tcp(server, address, token_file))
 
     code = asyncio.run(main())
