@@ -306,7 +306,7 @@ def test_passes_can_come_first(mase, net):
         (["--scope", "nowhere"], "nowhere"),
         (["--model", "Nat"], "no model 'Nat'"),
         (["--pass", "quantize("], "quantize("),
-        (["--multipliers", "0"], "Invalid value for '--multipliers'"),
+        (["--multipliers", "-1"], "Invalid value for '--multipliers'"),
         (["--vectors", "none.npz"], "does not exist"),
         (["--bus", "axi4", "-o", "out"], "there is no bus 'axi4'"),
         (["--bus", "axi"], "--bus adds files to the top module: add -o FOLDER"),

@@ -136,7 +136,7 @@ async def test_what_a_form_leaves_empty_is_not_given(editor):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        ({"multipliers": "none at all"}, "multipliers is 'none at all', expected a whole number of at least 1"),
+        ({"multipliers": "none at all"}, "multipliers is 'none at all', expected a whole number of at least 0"),
         (
             {"multiplyers": 3},
             "a build has no multiplyers; did you mean 'multipliers'\\? It has precision, data",
