@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from traceback import walk_tb
-from types import CodeType
 from typing import Any, TypeGuard
 
 import torch
@@ -234,12 +233,8 @@ def is_unavoidable(error: BaseException) -> bool:
         return isinstance(error.obj, nn.Module) and not isinstance(error.obj, GuessedNetwork | GuessedIdentity)
     if not isinstance(error, TypeError) or _ARGUMENTS.search(str(error)) is None:
         return False
-    return any(not code.co_flags & _HANDS_ON for code in _list_own_code(error))
-
-
-def _list_own_code(error: BaseException) -> list[CodeType]:
-    """The code of the functions of an error's traceback that a person sees."""
-    return [frame.f_code for frame, _ in walk_tb(error.__traceback__) if not is_hidden(frame.f_code)]
+    codes = (frame.f_code for frame, _ in walk_tb(error.__traceback__))
+    return any(not code.co_flags & _HANDS_ON for code in codes if not is_hidden(code))
 
 
 #: The flags of functions that take any arguments.
