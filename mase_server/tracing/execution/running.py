@@ -516,7 +516,7 @@ class FailureMode(MetaMode):
         self, func: Callable[..., Any], types: Iterable[type], args: Values = (), kwargs: Kwargs | None = None
     ) -> Any:
         try:
-            return self.run(func, args, kwargs or {})
+            return super().__torch_function__(func, types, args, kwargs)
         except Exception as error:
             if self.failure is None or self.failure.error is not error:
                 with torch._C.DisableTorchFunction():

@@ -301,11 +301,11 @@ class MetaMode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Values = (), kwargs: Kwargs | None = None
     ) -> Any:
-        return self.run(func, args, kwargs or {})
+        return self.run(find_replaced(func), args, kwargs or {})
 
     def run(self, func: Callable[..., Any], args: Values, kwargs: Kwargs) -> Any:
         """Compute one torch call; afterwards `mutated` says whether it changed its first argument in place."""
-        self.mutated, func = False, find_replaced(func)
+        self.mutated = False
         self.shadows.steps += 1
         if self.shadows.builds and self.shadows.built < MOST_PARAMETERS and is_in_constructor():
             return self._run_really(func, args, kwargs)

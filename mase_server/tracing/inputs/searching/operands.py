@@ -149,7 +149,7 @@ class TrackingMode(MetaMode):
         if type(func) is GETTER:
             return self.run(func, args, kwargs or {})
         check_bounds(func, args, kwargs or {}, self.shadows)
-        out = self.run(func, args, kwargs or {})
+        out = super().__torch_function__(func, types, args, kwargs)
         self._count_line()
         came_from = frozenset[int]().union(
             *(self.sources_of(tensor) for tensor in iterate_leaf_tensors((args, kwargs)))
