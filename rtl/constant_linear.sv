@@ -37,11 +37,10 @@ module constant_linear #(
 );
   localparam int Bits = DATA_IN_0_PRECISION_0 - (DATA_IN_0_SIGNED ? 0 : 1);
   localparam int Digits = (Bits + DIGIT_WIDTH - 1) / DIGIT_WIDTH;
-  localparam int Depth = SUM_LATENCY;
 
   // All stages move together, while the last one is empty or its beat leaves.
   logic moves, valid, last;
-  logic [Depth-1:0] valid_at, last_at;
+  logic [SUM_LATENCY-1:0] valid_at, last_at;
   assign moves = !data_out_0_valid || data_out_0_ready;
   assign network_moves = moves;
 
@@ -49,11 +48,11 @@ module constant_linear #(
   always_ff @(posedge clk) begin
     if (rst) {data_out_0_valid, total_valid, valid_at} <= '0;
     else if (moves) begin
-      valid_at <= Depth'({valid_at, valid});
-      total_valid <= valid_at[Depth-1] && last_at[Depth-1];
+      valid_at <= SUM_LATENCY'({valid_at, valid});
+      total_valid <= valid_at[SUM_LATENCY-1] && last_at[SUM_LATENCY-1];
       data_out_0_valid <= total_valid;
     end
-    if (moves) last_at <= Depth'({last_at, last});
+    if (moves) last_at <= SUM_LATENCY'({last_at, last});
   end
 
   // The digits of a vector.
@@ -118,8 +117,8 @@ module constant_linear #(
       logic signed [TOTAL_WIDTH-1:0] upper;
       logic [LowWidth-1:0] low;
       logic adds, ends;
-      assign adds  = moves && valid_at[Depth-1];
-      assign ends  = adds && last_at[Depth-1];
+      assign adds  = moves && valid_at[SUM_LATENCY-1];
+      assign ends  = adds && last_at[SUM_LATENCY-1];
       assign added = upper + TOTAL_WIDTH'(sum);
       always_ff @(posedge clk) begin
         if (rst || ends) upper <= start;
