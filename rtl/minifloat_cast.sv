@@ -93,30 +93,20 @@ module minifloat_cast #(
   always_ff @(posedge clk) if (advance) {beat_2, beat_1, beat_0} <= {beat_1, beat_0, beat};
 
   if (BLOCK_SIZE > 0) begin : g_blocks
-    // Twice the magnitude, one less for negative numbers, as in mxint_cast.
-    logic [Lanes*(Width+1)-1:0] doubled;
     logic [Width:0] largest_doubled;
     logic [Width-1:0] largest;
-    for (genvar lane = 0; lane < Lanes; lane++) begin : g_doubled
-      logic [Width-1:0] number;
-      assign number = data_in_0[lane*Width+:Width];
-      assign doubled[lane*(Width+1)+:Width+1] = {1'b0, number[Width-2:0] ^ {(Width - 1) {number[Width-1]}}, number[Width-1]};
-    end
-    row_statistic #(
+    block_maximum #(
         .DATA_IN_0_PRECISION_0(Width),
         .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
-        .BEATS(BLOCK_SIZE / Lanes),
-        .MAXIMUM(1'b1),
-        .REDUCED_PRECISION(Width + 1)
+        .BLOCK_SIZE(BLOCK_SIZE)
     ) largest_of_block (
         .clk,
         .rst,
         .data_in_0,
-        .reduced(doubled),
         .data_in_0_valid,
         .data_in_0_ready,
         .data_out_0(beat),
-        .statistic(largest_doubled),
+        .largest_doubled,
         .data_out_0_valid(beat_valid),
         .data_out_0_ready(beat_ready)
     );

@@ -90,6 +90,7 @@ WRONG = {
         layers.constant_layer(1, PLAIN, 8, 4, True, 4), ".DATA_OUT_0_PRECISION_1(3)", ".DATA_OUT_0_PRECISION_1(4)"
     ),
     "mxint_cast: another step": lambda: rows.mxint_case(1, 2, 8, 12, 5, wrong=1),
+    "mxint_cast, block_maximum: blocks of half the size": lambda: but(rows.mxint_case(1, 2, 8, 12, 5), BLOCK_SIZE=4),
     "minifloat_cast: another smallest step": lambda: rows.minifloat_case(
         1, FixedPoint(12, 6), MinifloatIeee(6, 3), 2, 0, wrong=1
     ),
