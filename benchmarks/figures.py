@@ -81,6 +81,7 @@ def _load() -> Iterator[tuple[str, Figure]]:
 FIGURES: Mapping[str, Figure] = {
     "startup/initialize": Figure("start to `initialize` answered", "s", 1),
     "startup/first": Figure("open to first hints, nothing warm", "s", 4),
+    "startup/ratio": Figure("open to first hints, nothing warm, over a fresh `python FILE`", "", 1.3),
     "startup/memory": Figure("memory of the server", "MiB", 80),
     "startup/torch": Figure("torch in the server", "", 0),
     **dict(_saves()),
