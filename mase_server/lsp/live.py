@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 QUIET = 0.5
 
 #: Keys within so many seconds are a flow: a pause ends it only if it is `LONGER` times as long as the last one. A trace
-#: between two keys of a flow would be ended by the next key.
+#: between two keys of a flow would be ended by the next key. This is why `mase.updateDelay` can be short.
 FLOW, LONGER = 0.3, 1.5
 
 ON_TYPE = "onType"

@@ -47,7 +47,7 @@ class Settings:
     costs: Mapping[str, str] = field(default_factory=dict)
     log_level: str = "warning"
     update: str = "onType"
-    update_delay: float = 80.0
+    update_delay: float = 40.0
     update_runs_module: bool = False
 
 

@@ -73,7 +73,7 @@ def test_settings_are_read_once_until_the_client_tells_others(tmp_path, caplog):
     server = SimpleNamespace(documents=nothing, workspace=SimpleNamespace(folders={}), logs=None)
     folders = Folders(server, state_dir=tmp_path, trusted=False)
     folders.initialize(lsp.InitializeParams(lsp.ClientCapabilities(), initialization_options={"updateDelay": "soon"}))
-    assert [folders.settings_of("/a").update_delay for _ in range(3)] == [80.0] * 3
+    assert [folders.settings_of("/a").update_delay for _ in range(3)] == [40.0] * 3
     assert len(caplog.messages) == 1
     folders.told({"mase": {"updateDelay": 5}})
     assert folders.settings_of("/a").update_delay == 5.0
