@@ -386,10 +386,10 @@ class Design:
 
 
 class OperationError(Exception):
-    """Making hardware of an operation failed. The text is one line."""
+    """Making hardware of an operation failed, by an exception or for a known reason. The text is one line."""
 
-    def __init__(self, operation: Operation, error: Exception) -> None:
-        super().__init__(describe_failure(error))
+    def __init__(self, operation: Operation, error: Exception | str) -> None:
+        super().__init__(error if isinstance(error, str) else describe_failure(error))
         self.operation = operation
 
     def node(self, design: Design) -> str | None:

@@ -15,9 +15,10 @@ from math import gcd, inf
 
 import torch
 
-from mase_server.hardware.design import Design, Dots, Engine, Fold, Folding, Operation, blame_operation
+from mase_server.hardware.design import Design, Dots, Engine, Fold, Folding, Operation, OperationError, blame_operation
 from mase_server.hardware.estimates.estimating import follow_interval
 from mase_server.hardware.kinds import KINDS
+from mase_server.hardware.kinds.linear import refuse_sums
 
 
 class FoldingError(ValueError):
@@ -68,6 +69,8 @@ def _find_ways(design: Design) -> _Ways:
     """Every fold of each operation that has some."""
     ways = {}
     for name, operation in design.operations.items():
+        if reason := _refuse_sums(design, operation):
+            raise OperationError(operation, reason)
         with blame_operation(operation):
             folds = tuple(KINDS[operation.kind].folds(design, operation))
         # A word that fills beats of the memory badly would cost its time.
@@ -75,6 +78,14 @@ def _find_ways(design: Design) -> _Ways:
             least = _LESS_PACKED * min(each.reads for each in folds)
             ways[name] = tuple(each for each in folds if each.reads <= least)
     return ways
+
+
+def _refuse_sums(design: Design, operation: Operation) -> str | None:
+    """Why the dot products of an operation have no hardware; None if they have, or there are none."""
+    if (dots := KINDS[operation.kind].dots) is None:
+        return None
+    with blame_operation(operation):
+        return refuse_sums(design, operation, dots(design, operation).length)
 
 
 #: How many times the fewest reads of an operation its folds may take.

@@ -74,3 +74,42 @@ def test_what_is_left_is_simulated(monkeypatch, tmp_path):
     told(tmp_path)
     done = make(tmp_path, "sim")
     assert done.returncode == 0, done.stdout
+
+
+class Exploding(nn.Module):
+    """Values of 2 ** 50 before a layer whose bias is as small as usual, or zero."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(4, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        with torch.no_grad():
+            self.first.weight *= 2.0**50
+            self.second.bias.fill_(bias)
+            self.last.bias.zero_()
+
+    def forward(self, x):
+        x = self.second(self.first(x))
+        return x, self.last(x)
+
+
+def told_of_exploding(bias, folder):
+    torch.manual_seed(0)
+    graph = MaseGraph(Exploding(bias).eval(), {"x": torch.randn(2, 4)})
+    return build(graph, Build(), "Exploding", folder=str(folder), vectors=5)
+
+
+def test_a_bias_of_zeros_takes_no_room_beside_huge_products(tmp_path):
+    found = told_of_exploding(0.0, tmp_path)
+    assert found["unsupported"] == []
+    assert found["files"]
+    assert not list(tmp_path.rglob("second_bias*"))
+
+
+def test_a_sum_that_is_too_wide_is_told_at_its_layer_and_the_rest_is_made(tmp_path):
+    found = told_of_exploding(0.01, tmp_path)
+    ((node, why),) = [(each["node"], each["why"]) for each in found["unsupported"]]
+    assert node == "second"
+    assert why.startswith("a sum of 6 products needs ")
+    assert "its bias has " in why
+    assert {"first", "last"} <= {each["name"] for each in found["operations"]}
+    assert found["files"]

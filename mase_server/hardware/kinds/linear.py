@@ -123,6 +123,21 @@ def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return ((torch.arange(operation.out.size) // (rows * features_out) + 1) * rows * features_in - 1,)
 
 
+def refuse_sums(design: Design, operation: Operation, length: int) -> str | None:
+    """Why sums of `length` products, with a constant weight or of two streams, have no hardware; None if they have."""
+    data, *other = (design.operations[name].out.format for name in operation.inputs)
+    weight, bias = operation.constants.get("weight"), operation.constants.get("bias")
+    bias_format = None if bias is None else bias.format
+    formats = Affine(data, other[0] if weight is None else weight.format, bias_format, operation.out.format)
+    try:
+        formats.check(length)
+    except ValueError as error:
+        if bias_format is None or (finer := bias_format.fraction_width - formats.product_fraction) <= 0:
+            return str(error)
+        return f"{error}; its bias has {finer} more bits after the point than its products"
+    return None
+
+
 def rows_at_a_time(operation: Operation) -> int:
     """The vectors that are worked on together."""
     streamed: Streamed | None = operation.options.get("streamed")
