@@ -1,11 +1,12 @@
 /// activation(conv2d(x, W) + b) of a stream of images: rows, columns, channels. The activation is ReLU or none.
 /// A border of zeros (PADDING_*), the windows one after another, and a dot product of each with every filter:
 /// TAPS * PAR_IN * PAR_OUT multipliers (the PARALLELISM parameters); PAR_IN divides IN / GROUPS and PAR_OUT OUT / GROUPS.
-/// TAPS is WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0, rows and columns of the kernel at once: 1 and 1,
-/// KERNEL_HEIGHT and 1, or all.
+/// TAPS is WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0, rows and columns of the kernel at once: 1 and 1, some rows
+/// and 1, or KERNEL_HEIGHT and some columns, their numbers dividing the kernel's. A part of a column or of a window is a
+/// piece of the whole, which is there at once.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH / TAPS * (IN / GROUPS / PAR_IN) * (OUT / PAR_OUT) cycles, if its
 /// pixels come in time. 9 + $clog2(TAPS * PAR_IN) cycles of latency from the last pixel of the first window (3 more with
-/// TAPS), and the cycles of one dot product. Stores the rows of one window, and SPARE pixels, with TAPS columns, more.
+/// TAPS, 4 with pieces), and the cycles of one dot product. Stores the rows of one window, and SPARE pixels, with TAPS columns, more.
 /// Cuts both paths, but for the ready of a border and of TAPS.
 /// Memory files as of fixed_linear_core: a filter's elements are kernel rows, kernel columns, channels of its group; with
 /// TAPS they are those of parallel_window. Is arithmetic.conv2d in Python.
@@ -57,15 +58,27 @@ module fixed_conv2d #(
 );
   localparam int Filters = DATA_OUT_0_TENSOR_SIZE_DIM_0 / GROUPS;
   localparam int Passes = Filters / DATA_OUT_0_PARALLELISM_DIM_0;
-  localparam int Lanes = WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0 * DATA_IN_0_PARALLELISM_DIM_0;
+  localparam int Taps = WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0;
+  localparam int Lanes = Taps * DATA_IN_0_PARALLELISM_DIM_0;
+  // Of the windows: a column or all, of which a beat is a piece.
+  localparam int Rows = (Taps > 1) ? KERNEL_HEIGHT : 1;
+  localparam int Columns = (WEIGHT_PARALLELISM_DIM_0 > 1) ? KERNEL_WIDTH : 1;
+  localparam int Pieces = Rows * Columns / Taps;
+  localparam int LanesWidth = Lanes * DATA_IN_0_PRECISION_0;
 
   if (Filters * GROUPS != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
     $error("fixed_conv2d: %0d filters are no multiple of %0d groups of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
            GROUPS, DATA_OUT_0_PARALLELISM_DIM_0);
   end
+  if (Rows % WEIGHT_PARALLELISM_DIM_1 != 0 || Columns % WEIGHT_PARALLELISM_DIM_0 != 0 ||
+      (Columns > 1 && WEIGHT_PARALLELISM_DIM_1 != KERNEL_HEIGHT)) begin : g_check_taps
+    $error("fixed_conv2d: %0d rows and %0d columns at once do not divide a kernel of %0d and %0d",
+           WEIGHT_PARALLELISM_DIM_1, WEIGHT_PARALLELISM_DIM_0, KERNEL_HEIGHT, KERNEL_WIDTH);
+  end
 
-  logic [Lanes*DATA_IN_0_PRECISION_0-1:0] window;
-  logic window_valid, window_ready;
+  logic [Pieces*LanesWidth-1:0] whole;
+  logic [LanesWidth-1:0] window;
+  logic whole_valid, whole_ready, window_valid, window_ready;
 
   padded_windows #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
@@ -75,8 +88,8 @@ module fixed_conv2d #(
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
       .KERNEL_HEIGHT(KERNEL_HEIGHT),
       .KERNEL_WIDTH(KERNEL_WIDTH),
-      .KERNEL_PARALLELISM_DIM_0(WEIGHT_PARALLELISM_DIM_0),
-      .KERNEL_PARALLELISM_DIM_1(WEIGHT_PARALLELISM_DIM_1),
+      .KERNEL_PARALLELISM_DIM_0(Columns),
+      .KERNEL_PARALLELISM_DIM_1(Rows),
       .STRIDE_HEIGHT(STRIDE_HEIGHT),
       .STRIDE_WIDTH(STRIDE_WIDTH),
       .DILATION_HEIGHT(DILATION_HEIGHT),
@@ -94,10 +107,30 @@ module fixed_conv2d #(
       .data_in_0,
       .data_in_0_valid,
       .data_in_0_ready,
-      .data_out_0(window),
-      .data_out_0_valid(window_valid),
-      .data_out_0_ready(window_ready)
+      .data_out_0(whole),
+      .data_out_0_valid(whole_valid),
+      .data_out_0_ready(whole_ready)
   );
+
+  if (Pieces > 1) begin : g_pieces
+    width_downsizer #(
+        .DATA_WIDTH(LanesWidth),
+        .RATIO(Pieces)
+    ) pieces (
+        .clk,
+        .rst,
+        .data_in_0(whole),
+        .data_in_0_valid(whole_valid),
+        .data_in_0_ready(whole_ready),
+        .data_out_0(window),
+        .data_out_0_valid(window_valid),
+        .data_out_0_ready(window_ready)
+    );
+  end else begin : g_whole
+    assign window = whole;
+    assign window_valid = whole_valid;
+    assign whole_ready = window_ready;
+  end
 
   fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),

@@ -131,6 +131,26 @@ def test_the_interval_of_a_large_design_with_engines_is_told(tmp_path):
     assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
 
 
+def temporal():
+    """Long kernels in one direction, over one channel and over each of several, as networks for signals have them."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, (1, 12), padding=(0, 6)), nn.ReLU(), nn.Conv2d(4, 8, (6, 1), groups=4), nn.Conv2d(8, 4, 1)
+    )
+
+
+@VERILATOR
+@pytest.mark.parametrize(("multipliers", "taps"), [(8, (1, 6)), (11, (1, 4)), (16, (2, 1))])
+def test_a_long_kernel_takes_as_many_multipliers_as_there_are(tmp_path, multipliers, taps):
+    samples = 8
+    design, folding, made = built(temporal(), (1, 6, 16), samples, multipliers)
+    assert taps in {fold.taps for fold in folding.folds.values()}
+    found = interval(made, tmp_path, samples)
+    assert found <= count_multiplications(design) / multipliers / 0.9
+    assert found <= 1.02 * folding.interval
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
 class Pooled(nn.Sequential):
     """Pools whose results are read in fewer lanes."""
 

@@ -168,19 +168,21 @@ def _conv2d_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
 
 
 def _possible_taps(kernel: tuple[int, int]) -> list[tuple[int, int]]:
-    """Rows and columns of a kernel that can be processed at once: one pixel, a column, or all."""
-    return list(dict.fromkeys([(1, 1), (kernel[0], 1), kernel]))
+    """Rows and columns of a kernel that can be processed at once: pieces of a column, or whole columns."""
+    rows, columns = kernel
+    return [(each, 1) for each in find_divisors(rows)] + [(rows, each) for each in find_divisors(columns) if each > 1]
 
 
 def arrange_filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tensor:
     """Filters [filters, channels, rows, columns] as [filters, elements], in the order of a window's elements.
 
-    Beats: rows and columns that are not processed at once, then channels.  Within a beat: columns, rows, PAR_IN
-    channels.
+    Beats of single pixels: rows, columns, channels.  Of a column: columns, channels, pieces of it.  Of more: channels,
+    pieces of the window.  Within a beat: columns, rows, PAR_IN channels.
     """
     count, channels, rows, columns = weight.shape
     split = weight.reshape(count, channels // par_in, par_in, rows // taps[0], taps[0], columns // taps[1], taps[1])
-    return split.permute(0, 3, 5, 1, 6, 4, 2).flatten(1)
+    beats = (3, 5, 1) if taps == (1, 1) else (1, 5, 3) if taps[1] > 1 else (5, 1, 3)
+    return split.permute(0, *beats, 6, 4, 2).flatten(1)
 
 
 def _build_conv2d(builder: Builder, operation: Operation) -> Tap:

@@ -297,9 +297,14 @@ def _conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
         yield windows.bursts_of_windows(source, bursts, ended, images)
     else:
         yield from _at_once(images, taps, source, bursts, place)
-    kernel = images.kernel[0] // taps[0] * (images.kernel[1] // taps[1])
-    lanes = given["DATA_IN_0_PARALLELISM_DIM_0"] * taps[0] * taps[1]
-    yield products.dot_products(bursts, place.outs[0], kernel * images.beats // groups, clog2(lanes))
+    pieces, kernel = images.pieces(taps), images.kernel[0] // taps[0] * (images.kernel[1] // taps[1])
+    lanes, length = given["DATA_IN_0_PARALLELISM_DIM_0"] * taps[0] * taps[1], kernel * images.beats // groups
+    if pieces == 1:
+        yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
+        return
+    beats = place.link()
+    yield streams.narrow_beats(bursts, beats, pieces)
+    yield products.dot_products_of_beats(beats, place.outs[0], length, clog2(lanes))
 
 
 def _shared_conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -315,21 +320,25 @@ def _shared_conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _at_once(images: Images, taps: tuple[int, int], source: Link, bursts: Link, place: Place) -> Iterable[Process]:
-    """`parallel_window`: columns of windows, or whole ones."""
+    """`parallel_window`: columns of windows, or whole ones; beat by beat, if they are taken in pieces."""
     columns, waiting, (_, wide) = place.link(), place.link(), images.reach
+    in_pieces = images.pieces(taps) > 1
     window = images.kernel[0], images.stride[0], images.dilation[0]
     yield windows.give_taps(source, columns, images.columns * images.beats, images.rows, window)
     yield streams.fifo_process(columns, waiting, images.spare * images.beats + 2)
     if taps[1] == 1:
         line, ended = images.line, place.times()
         yield windows.fill_pixel_ring(waiting, ended, line)
-        yield windows.bursts_of_windows(waiting, bursts, ended, line)
+        yield (windows.beats_of_windows if in_pieces else windows.bursts_of_windows)(waiting, bursts, ended, line)
         return
     whole, group = place.link(), images.beats // images.groups
     window = images.kernel[1], images.stride[1], images.dilation[1]
     yield windows.give_taps(waiting, whole, images.beats, images.columns, window)
     ahead = (wide - 1) * images.beats // images.passes if images.passes > 1 else 0
-    yield from products.repeat_vectors(whole, bursts, group, images.passes, 2 * group + ahead)
+    if in_pieces:
+        yield from _repeated(whole, bursts, group, images.passes, place, 2 * group + ahead)
+    else:
+        yield from products.repeat_vectors(whole, bursts, group, images.passes, 2 * group + ahead)
 
 
 def _max_pool(given: Given, place: Place) -> Iterable[Process]:

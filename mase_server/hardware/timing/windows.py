@@ -63,6 +63,12 @@ class Images:
         """Rows and columns from a window's first to its last pixel."""
         return (self.kernel[0] - 1) * self.dilation[0] + 1, (self.kernel[1] - 1) * self.dilation[1] + 1
 
+    def pieces(self, taps: tuple[int, int]) -> int:
+        """The beats into which a column, or a whole window, is split for so many rows and columns at once."""
+        if taps == (1, 1):
+            return 1
+        return self.kernel[0] // taps[0] if taps[1] == 1 else self.kernel[1] // taps[1]
+
     @property
     def size(self) -> int:
         """Beats of an image."""
@@ -86,10 +92,12 @@ class Images:
 
     @property
     def places(self) -> list[int]:
-        """Beats from the first of a window to each of its own, in their order."""
+        """Beats from the first of a window to each of its own, in their order: each group of channels in all passes."""
         rows, columns = (range(0, each, apart) for each, apart in zip(self.reach, self.dilation, strict=True))
-        pixels = ((row * self.columns + column) * self.beats for row in rows for column in columns)
-        return [pixel + beat for pixel in pixels for beat in range(self.beats)]
+        pixels = [(row * self.columns + column) * self.beats for row in rows for column in columns]
+        size = self.beats // self.groups
+        groups = (range(start, start + size) for start in range(0, self.beats, size) for _ in range(self.passes))
+        return [pixel + beat for group in groups for pixel in pixels for beat in group]
 
     @property
     def last(self) -> int:
@@ -176,7 +184,7 @@ def bursts_of_windows(link: Link, bursts: Link, ended: Times, images: Images) ->
 
 
 def beats_of_windows(link: Link, out: Link, ended: Times, images: Images) -> Process:
-    """The same for a reader that may pause within a window: beat by beat, of one group of channels, once."""
+    """The same for a reader that may pause within a window: beat by beat."""
     origins, places = images.origins, images.places
     for window in count():
         origin = _origin_of_window(images, origins, window)
