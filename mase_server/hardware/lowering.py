@@ -231,7 +231,7 @@ class Lowering:
         raise NoHardware(f"{node.name} is not rounded to fixed point; quantise it first, e.g. to fixed(8,4)")
 
     def weights(self, given: Mapping[str, Any], *needed: str) -> dict[str, Constant]:
-        """The weight and the bias of a layer, those that it has; zeros need no bias. needed: NoHardware without these."""
+        """The weight and the bias of a layer, those that it has; zeros are no bias. needed: NoHardware without it."""
         if lacking := [name for name in needed if given.get(name) is None]:
             step = "put the model in eval mode and apply fold_weights before quantize"
             raise NoHardware(f"its {lacking[0]} is computed at each call; {step}")
