@@ -37,8 +37,8 @@ from mase_server.ops.paths import named_modules
 from mase_server.protocol.records import MOST_SEARCHED, RunCosts
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.inputs.spec import outside_modes
-from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.rungs import OnCpu
+from mase_server.tracing.recording.state import SEED
 
 if TYPE_CHECKING:
     from mase_server.ir.graph import MaseGraph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from mase_server.tracing.recording.leaf_functions import custom_functions_kept
 from mase_server.tracing.recording.recorder import IsLeaf, Recorder, is_torch_leaf
 from mase_server.tracing.recording.rungs import RealRecorder, needs_values, real_copy, worth_a_real_run
 from mase_server.tracing.recording.shadow import Shadows
-from mase_server.tracing.recording.state import Tensors, drawing_from, preserve_state, require_tree, state_of
+from mase_server.tracing.recording.state import SEED, Tensors, drawing_from, preserve_state, require_tree, state_of
 from mase_server.tracing.symbols.probing import IMAGE_SYMBOLS, Probed, Prober, Telling
 
 # Detecting whether a graph was changed.
@@ -81,7 +80,7 @@ class Session:
         self.rung = "meta"
         #: Was the base run a real one that took too long to repeat at other sizes?
         self._slow = False
-        #: Did the base run draw by `random`? Then what it drew may decide sizes.
+        #: Did the base run draw random numbers? Then what it drew may decide sizes.
         self._draws = False
         #: The recorder of the base run: it knows which tensor is which node, and where a forward failed.
         self.base: Recorder | None = None
@@ -116,7 +115,8 @@ class Session:
             # Only shapes are wanted on meta: filling an image of a few thousand pixels takes longer than the run.
             on_meta = self.rung == "meta"
             largest, shadows = (LARGEST_FILLED, self.shadows) if on_meta else (None, None)
-            return self._run_recorder(recorder, inputs_at(self.inputs, sizes, largest=largest, shadows=shadows))
+            with drawing_from(SEED):
+                return self._run_recorder(recorder, inputs_at(self.inputs, sizes, largest=largest, shadows=shadows))
         except RAISED:
             if self.error is None:
                 raise
@@ -158,10 +158,10 @@ class Session:
     def _base_run(self) -> Run:
         self.base = self._make_recorder(positions=True)
         args, kwargs = call_arguments(self.model, self.arguments)
-        with preserve_state(self.model, self.shadows), custom_functions_kept():
-            before, drawn = state_of(self.model), random.getstate()
+        with preserve_state(self.model, self.shadows), custom_functions_kept(), drawing_from(SEED) as has_drawn:
+            before = state_of(self.model)
             run = self.base.record(args, kwargs)
-            self._draws = random.getstate() != drawn
+            self._draws = has_drawn()
             if (after := state_of(self.model)) != before:
                 run.state = self._state_kept(self.base, after)
         return run

@@ -15,7 +15,6 @@ import ast
 import hashlib
 import json
 import linecache
-import random
 import re
 import shutil
 import sys
@@ -29,7 +28,6 @@ from importlib.machinery import FileFinder
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from mase_server.ir.session import Session
@@ -72,12 +70,11 @@ from mase_server.tracing.inputs.text import SpecError, format_inputs, parse_inpu
 from mase_server.tracing.models.constructions import arguments_of, places_of, rebuild_of
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, bind_inputs
-from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calling import module_calls_routed
 from mase_server.tracing.recording.calls import Call, Reports, Run
 from mase_server.tracing.recording.positions import report_phase, report_phases_to
 from mase_server.tracing.recording.shadow import LARGE_SHADOW_LIMIT, Shadows, ValueDependentError
-from mase_server.tracing.recording.state import KeptParts, put_in_mode
+from mase_server.tracing.recording.state import SEED, KeptParts, put_in_mode, seed_random_numbers
 from mase_server.tracing.symbols.probing import Telling
 from mase_server.worker.jobs import Await, Emit
 from mase_server.worker.payload import PayloadWriter, Places, branches_taken, describe_unrun
@@ -136,18 +133,6 @@ def rehearse() -> None:
         linecache.clearcache()
 
 
-def seed_random_numbers() -> None:
-    """Let the file draw the same numbers in each process: of the same text, everything stays the same.
-
-    Otherwise each process begins at numbers of its own, and sizes, values and hardware would change with a restart.
-    """
-    random.seed(SEED)
-    # `torch.manual_seed` also seeds devices that are not there: it has each of them keep the stack for later.
-    torch.default_generator.manual_seed(SEED)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        numpy.random.seed(SEED)
-
-
 class TraceJob:
     """One trace of one file: `find`, then `finish`.
 
@@ -196,7 +181,8 @@ class TraceJob:
         self.importer = install([request.folder], self.cache, self.reports.reporter)
         try:
             with self.lookups.recording():
-                seed_random_numbers()
+                # Of the same text, everything stays the same; each process begins at numbers of its own.
+                seed_random_numbers(SEED)
                 self._find_in_text(self.text)
         finally:
             self.importer.uninstall()

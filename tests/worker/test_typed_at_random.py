@@ -60,3 +60,45 @@ async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
     finally:
         await launcher.close()
     assert shown > EDITS, "most edits leave a model"
+
+
+DRAWING = """import random
+
+import numpy
+import torch
+from torch import nn
+
+
+class Loud(nn.Module):
+    def forward(self, wave):
+        if torch.rand(1) > 0.9:
+            return wave
+        return wave * (torch.rand(1).item() + random.random() + numpy.random.rand())
+
+
+class Cut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x):
+        first = int(torch.randint(1, 4, (1,))) + random.randint(1, 4) + int(numpy.random.randint(1, 4))
+        return self.layer(x.reshape(-1, 8))[:, first % 3 :]
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_what_a_forward_draws_does_not_depend_on_the_way_to_its_inputs(tmp_path):
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    path = tmp_path / "drawing.py"
+    try:
+        path.write_text(DRAWING)
+        first = await follow(launcher, path, prepared=True)
+        text = DRAWING.replace("return wave *", "return 2 * wave *")
+        typed = await follow(launcher, path, prepared=True, unsaved=text, fit=first.pop("fit"))
+        path.write_text(text)
+        saved = await follow(launcher, path, prepared=False)
+        assert [each["name"] for each in saved["models"]] == ["Loud", "Cut"]
+        assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
+    finally:
+        await launcher.close()

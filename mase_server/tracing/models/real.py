@@ -21,9 +21,7 @@ from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.models.constructions import Construction, caller_of, construction_of
 from mase_server.tracing.recording.rungs import OnCpu, empty_copy
 from mase_server.tracing.recording.shadow import Shadows
-from mase_server.tracing.recording.state import put_in_mode
-
-SEED = 0
+from mase_server.tracing.recording.state import SEED, put_in_mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
-"""The state that a forward may change: of a model and its mode, and of what `random` draws."""
+"""The state that a forward may change: of a model and its mode, and of the generators that it draws from."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import pickle
 import random
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import is_not
@@ -19,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from mase_server.ops.paths import identity, named_modules
 from mase_server.tracing.diagnosis.failure import RAISED
+from mase_server.tracing.importing.placeholders import stands_in
 from mase_server.tracing.importing.source import parse_file
 from mase_server.tracing.recording.shadow import Shadows
 from mase_server.tracing.recording.values import Attributes, tensors_in
@@ -222,15 +224,62 @@ def state_of(model: nn.Module) -> Tensors:
     return found
 
 
-@contextmanager
-def drawing_from(seed: int) -> Iterator[None]:
-    """Inside, `random` draws as after this seed; afterwards it goes on as before."""
-    before = random.getstate()
+#: With which a forward is run, and a file executed: of the same text, everything is the same in each process.
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Generators:
+    """The states of the generators of `random`, torch and, where it is imported, numpy."""
+
+    plain: Any
+    torch: torch.Tensor
+    numpy: Any
+
+    @classmethod
+    def now(cls) -> _Generators:
+        numpy = _numpy()
+        return cls(random.getstate(), torch.default_generator.get_state(), numpy and numpy.get_state())
+
+    def restore(self) -> None:
+        random.setstate(self.plain)
+        torch.default_generator.set_state(self.torch)
+        if self.numpy is not None:
+            _numpy().set_state(self.numpy)
+
+    def same_as(self, other: _Generators) -> bool:
+        """Would all draw the same?"""
+        if self.plain != other.plain or not torch.equal(self.torch, other.torch):
+            return False
+        return pickle.dumps(self.numpy) == pickle.dumps(other.numpy)
+
+
+def _numpy() -> Any:
+    """`numpy.random`; None where numpy is not imported, or something stands in for it."""
+    module = getattr(sys.modules.get("numpy"), "random", None)
+    return None if module is None or stands_in(module) or stands_in(module.get_state) else module
+
+
+def seed_random_numbers(seed: int) -> None:
+    """Have `random`, torch and, where it is imported, numpy draw as after this seed."""
     random.seed(seed)
+    # `torch.manual_seed` also seeds devices that are not there: it has each of them keep the stack for later.
+    torch.default_generator.manual_seed(seed)
+    if (numpy := _numpy()) is not None:
+        numpy.seed(seed)
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[Callable[[], bool]]:
+    """Inside, numbers are drawn as after this seed; afterwards they go on as before. Yields a function that tells
+    whether any was drawn."""
+    before = _Generators.now()
+    seed_random_numbers(seed)
+    first = _Generators.now()
     try:
-        yield
+        yield lambda: not first.same_as(_Generators.now())
     finally:
-        random.setstate(before)
+        before.restore()
 
 
 @contextmanager

@@ -28,9 +28,9 @@ from mase_server.tracing.importing.source import decode_source, read_source
 from mase_server.tracing.inputs.spec import TensorSpec, inputs_at
 from mase_server.tracing.models.constructions import places_of
 from mase_server.tracing.models.found import call_arguments
-from mase_server.tracing.models.real import SEED
 from mase_server.tracing.recording.calls import Run
 from mase_server.tracing.recording.positions import resolve_mark
+from mase_server.tracing.recording.state import SEED
 from mase_server.tracing.recording.values import Rebuild, tensors_of
 from mase_server.worker.transforms.ask import Ask
 from mase_server.worker.transforms.break_fixes import BreakScene

@@ -26,7 +26,8 @@ from mase_server.tracing.execution.guard import guard_program
 from mase_server.tracing.importing.importer import restore_plain_code
 from mase_server.tracing.inputs.spec import LARGEST_FILLED, inputs_at
 from mase_server.tracing.models.found import call_arguments
-from mase_server.tracing.models.real import SEED, Real
+from mase_server.tracing.models.real import Real
+from mase_server.tracing.recording.state import SEED
 from mase_server.worker.traced import Live
 from mase_server.worker.transforms.ask import Ask, AskError
 from mase_server.worker.transforms.compiled import list_libraries

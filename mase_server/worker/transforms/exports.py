@@ -18,7 +18,7 @@ from torch import nn
 from mase_server.protocol.answers.models import Compiled
 from mase_server.tracing.importing.importer import owns
 from mase_server.tracing.inputs.spec import MapSpec, SequenceSpec, Spec, TensorSpec, inputs_at
-from mase_server.tracing.models.real import SEED
+from mase_server.tracing.recording.state import SEED
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 from mase_server.worker.transforms.ask import AskError
 from mase_server.worker.transforms.captures import (

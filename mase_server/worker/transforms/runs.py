@@ -39,7 +39,8 @@ from mase_server.protocol.snapshot import TRANSFORM_NODES, share_text, split_tra
 from mase_server.protocol.wire import Message
 from mase_server.tracing.inputs.spec import inputs_at
 from mase_server.tracing.inputs.text import format_inputs
-from mase_server.tracing.models.real import SEED, Real
+from mase_server.tracing.models.real import Real
+from mase_server.tracing.recording.state import SEED
 from mase_server.tracing.recording.values import Rebuild, holds_tensor
 from mase_server.visible import reveal
 from mase_server.worker.traced import Live, Sources, Traced

@@ -6,7 +6,6 @@ import hashlib
 import heapq
 import itertools
 import math
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -230,10 +229,9 @@ def _attempt_values(model: nn.Module, values: InputValues, hooks: Hooks) -> Base
     args, kwargs = call_arguments(model, values)
     # A forward draws the same by chance in every try, and inputs have to run whatever it draws.
     for seed in DRAWS:
-        with drawing_from(seed):
-            before = random.getstate()
+        with drawing_from(seed) as has_drawn:
             error = hooks.attempt(model, args, kwargs)
-            if error is not None or random.getstate() == before:
+            if error is not None or not has_drawn():
                 return error
     return None
 
