@@ -102,3 +102,40 @@ async def test_what_a_forward_draws_does_not_depend_on_the_way_to_its_inputs(tmp
         assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
     finally:
         await launcher.close()
+
+
+POSES = """import torch
+from torch import nn
+
+
+class Poses(nn.Module):
+    def __init__(self, input_size, linear_size=64):
+        super().__init__()
+        self.first = nn.Linear(input_size, linear_size)
+        self.lstm = nn.LSTM(linear_size, linear_size, batch_first=True)
+        self.linear_size = linear_size
+
+    def forward(self, x):
+        N, T, V, C = x.shape
+        y = self.first(x.view(N * T, V * C)).view(T, N, -1)
+        state = torch.zeros(1, N, self.linear_size)
+        return self.lstm(y, (state, state))[0]
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_inputs_are_searched_again_where_others_were_tried_before_them(tmp_path):
+    """An edit lets one of the others run, of which the errors that led to the known ones say nothing."""
+    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
+    path = tmp_path / "poses.py"
+    try:
+        path.write_text(POSES)
+        first = await follow(launcher, path, prepared=True)
+        text = POSES.replace(".view(T, N, -1)", ".view(N, T, -1)")
+        typed = await follow(launcher, path, prepared=True, unsaved=text, fit=first.pop("fit"))
+        path.write_text(text)
+        saved = await follow(launcher, path, prepared=False)
+        assert saved["models"][0]["inputs"] != first["models"][0]["inputs"]
+        assert typed["models"] == saved["models"]
+    finally:
+        await launcher.close()

@@ -91,7 +91,8 @@ class Searched:
     likely: inputs that get as far as any, if all that get so far meet the same error: it is the forward's own.
     plausible: inputs that get as far as any, if all that get so far fail at the same line.
     errors: the errors of those that got furthest, one of each kind.
-    led: the inputs whose errors led to `spec`, from the first on, each with its error.  first: as `digest_first` gives.
+    led: the inputs whose errors led to `spec`, from the first on, each with its error.  first: as `digest_first` gives;
+    "" if others were tried, too: with another text they may run.
     """
 
     spec: Inputs | None
@@ -126,7 +127,8 @@ def search_inputs(
         put_in_mode(model, mode)
     if best.candidate is not None:
         how = f"found by search: {best.candidate.why()}"
-        return Searched(best.candidate.inputs, how, led=best.candidate.led, first=digest_first(model))
+        first = digest_first(model) if trying.tries == len(best.candidate.led) + 1 else ""
+        return Searched(best.candidate.inputs, how, led=best.candidate.led, first=first)
     return trying.without_success()
 
 
@@ -161,9 +163,11 @@ class _Search:
         self.model, self.hooks = model, hooks
         self.frontier, self.furthest = Frontier(model), Furthest()
         self.errors: list[str] = []
+        self.tries = 0
 
     def succeeds(self, candidate: Candidate) -> bool:
         """Try a candidate; its error leads to other candidates."""
+        self.tries += 1
         tried = _try_inputs(self.model, candidate.inputs, self.hooks, self.furthest.counting)
         if tried is None or tried.error is None:
             return tried is not None
