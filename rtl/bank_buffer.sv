@@ -78,12 +78,17 @@ module bank_buffer #(
   end
 
   for (genvar at = 0; at < BANKS; at++) begin : g_bank
-    logic [DATA_WIDTH-1:0] memory[2*Depth];
-    logic [DATA_WIDTH-1:0] value;
-    always_ff @(posedge clk) begin
-      if (push && bank == BankWidth'(at)) memory[write_at] <= data_in_0;
-      if (reads) value <= memory[read_at];
-    end
-    assign data[at*DATA_WIDTH+:DATA_WIDTH] = value;
+    ram #(
+        .DATA_WIDTH(DATA_WIDTH),
+        .DEPTH(2 * Depth)
+    ) memory (
+        .clk,
+        .write(push && bank == BankWidth'(at)),
+        .write_address(write_at),
+        .write_data(data_in_0),
+        .read(reads),
+        .read_address(read_at),
+        .read_data(data[at*DATA_WIDTH+:DATA_WIDTH])
+    );
   end
 endmodule

@@ -26,9 +26,6 @@ module fifo #(
   localparam int CountWidth = $clog2(DEPTH + 1);
   localparam logic [AddressWidth-1:0] Last = AddressWidth'(Words - 1);
 
-  // A word that is read in the cycle in which it is written is not used: synthesis need not build a way round.
-  (* no_rw_check *)
-  logic [DATA_WIDTH-1:0] memory[Words];
   logic [AddressWidth-1:0] write_at, read_at;
   logic [CountWidth-1:0] count;  // beats behind the one at the output
   logic full;  // with the beat at the output
@@ -58,19 +55,29 @@ module fifo #(
     end
   end
 
-  always_ff @(posedge clk) if (store) memory[write_at] <= data_in_0;
-
   logic holds;  // any in the memory
   if (DEPTH <= 32) begin : g_distributed
     assign next_valid = holds || push;
     assign load = moves && holds;
     assign store = push && !(moves && !holds);
     assign {adds, takes} = {store, load};
+    logic [DATA_WIDTH-1:0] oldest;
+    register_file #(
+        .DATA_WIDTH(DATA_WIDTH),
+        .DEPTH(Words)
+    ) memory (
+        .clk,
+        .write(store),
+        .write_address(write_at),
+        .write_data(data_in_0),
+        .read_address(read_at),
+        .read_data(oldest)
+    );
     always_ff @(posedge clk) begin
       if (rst) holds <= 1'b0;
       else if (store != load) holds <= store || count != CountWidth'(1);
-      if (moves) data_out_0 <= holds ? memory[read_at] : data_in_0;
     end
+    always_ff @(posedge clk) if (moves) data_out_0 <= holds ? oldest : data_in_0;
   end else begin : g_block
     // No logic stands behind the memory, so that its own register at the output can be the second one.
     logic [DATA_WIDTH-1:0] stored;
@@ -86,8 +93,19 @@ module fifo #(
         if (store != load) holds <= store || count != (stored_valid ? CountWidth'(2) : CountWidth'(1));
         if (reads) stored_valid <= holds;
       end
-      if (reads) stored <= memory[read_at];
-      if (moves) data_out_0 <= stored;
     end
+    ram #(
+        .DATA_WIDTH(DATA_WIDTH),
+        .DEPTH(Words)
+    ) memory (
+        .clk,
+        .write(store),
+        .write_address(write_at),
+        .write_data(data_in_0),
+        .read(reads),
+        .read_address(read_at),
+        .read_data(stored)
+    );
+    always_ff @(posedge clk) if (moves) data_out_0 <= stored;
   end
 endmodule

@@ -89,17 +89,26 @@ module fixed_reduce #(
   end else if (BEATS == 2) begin : g_register
     always_ff @(posedge clk) if (push) stored <= kept;
   end else begin : g_memory
-    localparam int Depth = BEATS - 2;
-    localparam int IndexWidth = (Depth > 1) ? $clog2(Depth) : 1;
-    logic [KeptWidth-1:0] memory[Depth];
-    logic [IndexWidth-1:0] index;
+    // A place is read a beat before it is written.
+    localparam int Depth = BEATS - 1;
+    localparam int AddressWidth = $clog2(Depth);
+    logic [AddressWidth-1:0] read_at, write_at;
     always_ff @(posedge clk) begin
-      if (rst) index <= '0;
-      else if (push) index <= (index == IndexWidth'(Depth - 1)) ? '0 : index + 1'b1;
+      if (rst) read_at <= '0;
+      else if (push) read_at <= (read_at == AddressWidth'(Depth - 1)) ? '0 : read_at + 1'b1;
     end
-    always_ff @(posedge clk) begin
-      if (push) memory[index] <= kept;
-      if (push) stored <= memory[index];
-    end
+    always_ff @(posedge clk) if (push) write_at <= read_at;
+    ram #(
+        .DATA_WIDTH(KeptWidth),
+        .DEPTH(Depth)
+    ) memory (
+        .clk,
+        .write(push),
+        .write_address(write_at),
+        .write_data(kept),
+        .read(push),
+        .read_address(read_at),
+        .read_data(stored)
+    );
   end
 endmodule

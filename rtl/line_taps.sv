@@ -75,18 +75,25 @@ module line_taps #(
   end else begin : g_memory
     // A place is read a beat before it is written: what stood there and what came now go back together.
     localparam int AddressWidth = $clog2(LENGTH);
-    logic [Before*DATA_WIDTH-1:0] memory[LENGTH];
     logic [Before*DATA_WIDTH-1:0] kept;
     logic [AddressWidth-1:0] read_at, write_at;
     always_ff @(posedge clk) begin
       if (rst) read_at <= '0;
       else if (push) read_at <= last_beat ? '0 : read_at + 1'b1;
-      if (push) write_at <= read_at;
     end
-    always_ff @(posedge clk) begin
-      if (push) memory[write_at] <= lines[(Before+1)*DATA_WIDTH-1:DATA_WIDTH];
-      if (push) kept <= memory[read_at];
-    end
+    always_ff @(posedge clk) if (push) write_at <= read_at;
+    ram #(
+        .DATA_WIDTH(Before * DATA_WIDTH),
+        .DEPTH(LENGTH)
+    ) memory (
+        .clk,
+        .write(push),
+        .write_address(write_at),
+        .write_data(lines[(Before+1)*DATA_WIDTH-1:DATA_WIDTH]),
+        .read(push),
+        .read_address(read_at),
+        .read_data(kept)
+    );
     assign lines = {now, kept};
   end
 

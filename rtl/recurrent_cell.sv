@@ -238,15 +238,24 @@ module recurrent_cell #(
     always_ff @(posedge clk) if (moves) tanh_gate <= tanh_word;
 
     // The state, which is there together with the hyperbolic tangent.
-    logic signed [State-1:0] memory[Words];
     logic signed [State-1:0] read, state, changed;
     logic is_first;
+    ram #(
+        .DATA_WIDTH(State),
+        .DEPTH(Words)
+    ) memory (
+        .clk,
+        .write(moves && stage[Writes]),
+        .write_address(write_index),
+        .write_data(changed),
+        .read(moves),
+        .read_address(read_index),
+        .read_data(read)
+    );
     always_ff @(posedge clk) begin
       if (moves) begin
-        read     <= memory[read_index];
         is_first <= first;
         state    <= is_first ? '0 : read;
-        if (stage[Writes]) memory[write_index] <= changed;
       end
     end
 

@@ -33,9 +33,6 @@ module repeat_buffer #(
   localparam int PassWidth = (COUNT > 1) ? $clog2(COUNT) : 1;
   localparam logic [AddressWidth-1:0] LastAddress = AddressWidth'(DEPTH - 1);
 
-  // No place is read in the cycle in which it is written: synthesis need not build a way round.
-  (* no_rw_check *)
-  logic [DATA_WIDTH-1:0] memory[DEPTH];
   logic [AddressWidth-1:0] write_at, read_at, vector_at;
   logic [CountWidth-1:0] held;  // beats that stand in memory from the present vector's first on, less the freed ones
   logic [IndexWidth-1:0] index;
@@ -82,8 +79,16 @@ module repeat_buffer #(
     end
   end
 
-  always_ff @(posedge clk) begin
-    if (push) memory[write_at] <= data_in_0;
-    if (read) data_out_0 <= memory[read_at];
-  end
+  ram #(
+      .DATA_WIDTH(DATA_WIDTH),
+      .DEPTH(DEPTH)
+  ) memory (
+      .clk,
+      .write(push),
+      .write_address(write_at),
+      .write_data(data_in_0),
+      .read,
+      .read_address(read_at),
+      .read_data(data_out_0)
+  );
 endmodule

@@ -77,9 +77,6 @@ module sliding_window #(
     around = wrapped[PlaceWidth] ? place + step : wrapped[PlaceWidth-1:0];
   endfunction
 
-  // No place is read in the cycle in which it is written: synthesis need not build a way round.
-  (* no_rw_check *)
-  logic [Beat-1:0] memory[Depth];
   logic [PlaceWidth-1:0] write_at, read_at, origin, base;
   // Beats that arrived from the origin on; below zero where the origin is past what has arrived.
   logic signed [HeldWidth-1:0] held;
@@ -189,8 +186,16 @@ module sliding_window #(
     end
   end
 
-  always_ff @(posedge clk) begin
-    if (push) memory[write_at[AddressWidth-1:0]] <= data_in_0;
-    if (read) data_out_0 <= memory[read_at[AddressWidth-1:0]];
-  end
+  ram #(
+      .DATA_WIDTH(Beat),
+      .DEPTH(Depth)
+  ) memory (
+      .clk,
+      .write(push),
+      .write_address(write_at[AddressWidth-1:0]),
+      .write_data(data_in_0),
+      .read,
+      .read_address(read_at[AddressWidth-1:0]),
+      .read_data(data_out_0)
+  );
 endmodule

@@ -75,10 +75,10 @@ class Result:
 class Bench:
     """Cases in one program, which runs any number of times."""
 
-    def __init__(self, cases, optimise="-O0"):
+    def __init__(self, cases, optimise="-O0", replaced=None):
         self.cases = cases
         roots = [name for case in cases for name in (case.uses or (case.module,))]
-        self.program = simulator(_top(cases), roots, optimise)
+        self.program = simulator(_top(cases), roots, optimise, replaced)
 
     def run(self, *options):
         """One result for each output stream. Options are those of the driver."""

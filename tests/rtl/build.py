@@ -32,9 +32,12 @@ def run(command, **options):
     return done.stdout
 
 
-def simulator(top, roots, optimise="-O0"):
-    """The program that simulates the text of module `bench`, which instantiates the components `roots`."""
-    files = find_components(*roots)
+def simulator(top, roots, optimise="-O0", replaced=None):
+    """The program that simulates the text of module `bench`, which instantiates the components `roots`.
+
+    replaced: the name of a component -> the file that stands in its place.
+    """
+    files = [(replaced or {}).get(file.stem, file) for file in find_components(*roots)]
     bound = [path for file in files if (path := ASSERTIONS / file.name).exists()]
     with tempfile.TemporaryDirectory() as name:
         bench = Path(name) / "bench.sv"

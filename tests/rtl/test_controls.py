@@ -1,5 +1,6 @@
 """Every component is compared on its own or within another one; a comparison sees every mistake; ends are reached."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -195,6 +196,37 @@ def test_a_mistake_is_noticed(noticed, mistake):
     assert mistake in noticed
 
 
+def _in_memory():
+    """Each component that has a `ram`, in the shape in which it has one."""
+    return {
+        "bank_buffer": matrices.product(1, PRODUCT, (2, 4, 4), (2, 2)),
+        "fifo": streams.through("fifo", 1, 9, DEPTH=40),
+        "fixed_reduce": parts.reduce(1, 8, 2, 5, True, 3),
+        "line_taps": parts.line_taps(1, 8, 3, 6, 2, 1, 2),
+        "recurrent_cell": recurrent.layer(2, recurrent.FORMATS[1], 3, 4, (2, 4, 1)),
+        "repeat_buffer": streams.repeated(1, 8, 3, 2, 2),
+        "sliding_window": images.window(1, (2, 7, 7), 1, Windows((2, 2), dilation=(2, 2)), 1, 1, 3),
+    }
+
+
+def test_no_component_uses_a_word_that_is_read_while_it_is_written(tmp_path):
+    """The macro of a memory may give anything for it."""
+    cases, wrong = _in_memory(), tmp_path / "ram.sv"
+    assert {*cases} == {path.stem for path in RTL.glob("*.sv") if re.search(r"^ *ram #\(", path.read_text(), re.M)}
+    text, read = (RTL / "ram.sv").read_text(), "words[read_address]"
+    assert text.count(read) == 1
+    wrong.write_text(text.replace(read, f"{read} ^ {{DATA_WIDTH{{write && write_address == read_address}}}}"))
+    Bench(list(cases.values()), replaced={"ram": wrong}).check_all()
+
+
+def test_only_wrappers_hold_memories():
+    """So a macro takes the place of one file. Two arrays are a few registers: their elements have a name each."""
+    arrays = re.compile(r"^ *logic (?:signed )?(?:\[.*?\] )?(\w+)\[[^:\]]+\];", re.M)
+    found = {(path.stem, name) for path in RTL.glob("*.sv") for name in arrays.findall(path.read_text())}
+    registers = {("skid_buffer", "beats"), ("recurrent_cell", "sigmoids")}
+    assert found == {("ram", "words"), ("register_file", "words"), ("rom", "memory")} | registers
+
+
 def named():
     """The components that the names of mistakes begin with."""
     return {each for name in WRONG for each in name.split(":")[0].split(", ")}
@@ -209,6 +241,8 @@ INSIDE = {
     "fixed_round": "fixed_cast",
     "fixed_saturate": "fixed_linear",
     "loop_counter": "sliding_window",
+    "ram": "repeat_buffer",
+    "register_file": "fifo",
 }
 
 
