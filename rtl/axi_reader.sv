@@ -63,8 +63,8 @@ module axi_reader #(
   always_ff @(posedge clk) begin
     if (resets) started <= 1'b0;
     else if (enable) started <= 1'b1;
-    if (!started) page <= base[63:12];
   end
+  always_ff @(posedge clk) if (!started) page <= base[63:12];
 
   // First a region is chosen, and the burst's place in it; in the next cycle the burst is asked for.
   logic [COUNT-1:0] wants, moves;
@@ -86,6 +86,8 @@ module axi_reader #(
   always_ff @(posedge clk) begin
     if (resets) holds <= 1'b0;
     else holds <= holds ? !asks : picks;
+  end
+  always_ff @(posedge clk) begin
     if (picks) begin
       chosen <= wanted;
       place  <= places[32*wanted+:32];
@@ -96,6 +98,8 @@ module axi_reader #(
   always_ff @(posedge clk) begin
     if (!aresetn) m_axi_arvalid <= 1'b0;
     else m_axi_arvalid <= asks || (m_axi_arvalid && !m_axi_arready);
+  end
+  always_ff @(posedge clk) begin
     if (asks) begin
       m_axi_araddr <= {page, 12'h000} + 64'(place);
       m_axi_arlen  <= length;
@@ -128,6 +132,8 @@ module axi_reader #(
   always_ff @(posedge clk) begin
     if (!aresetn) draining <= 1'b0;
     else draining <= rst || (draining && owner_valid);
+  end
+  always_ff @(posedge clk) begin
     if (resets) error <= 1'b0;
     else if (m_axi_rvalid && m_axi_rready && m_axi_rresp != '0) error <= 1'b1;
   end
@@ -157,14 +163,17 @@ module axi_reader #(
         position <= '0;
         left     <= Beats;
         spare    <= (RoomWidth + 1)'(DEPTH - BURST);
+        ends     <= Beats <= 32'(BURST);
+        count    <= First;
+        offset   <= Offset;
       end else begin
         if (picked) position <= ends ? '0 : position + 32'(BURST);
         if (picked) left <= ends ? Beats : left - 32'(BURST);
         spare <= spare - (picked ? (RoomWidth + 1)'(count) : '0) + (RoomWidth + 1)'(moves[k]);
+        ends   <= left <= 32'(BURST);
+        count  <= (left <= 32'(BURST)) ? RoomWidth'(left) : RoomWidth'(BURST);
+        offset <= Offset + position * 32'(Bytes);
       end
-      ends   <= resets ? Beats <= 32'(BURST) : left <= 32'(BURST);
-      count  <= resets ? First : (left <= 32'(BURST)) ? RoomWidth'(left) : RoomWidth'(BURST);
-      offset <= resets ? Offset : Offset + position * 32'(Bytes);
     end
     assign places[32*k+:32] = offset;
     assign lengths[8*k+:8] = 8'(9'(count) - 9'd1);

@@ -106,15 +106,21 @@ module axi_registers #(
       has_data <= has_data ? !writes : s_axi_wvalid;
       s_axi_bvalid <= s_axi_bvalid ? !s_axi_bready : writes;
     end
+  end
+  always_ff @(posedge clk) begin
     if (!has_address) write_word <= s_axi_awaddr[11:2];
     if (!has_data) {write_strobe, write_data} <= {s_axi_wstrb, s_axi_wdata};
     if (writes) s_axi_bresp <= (writes_control || writes_low || writes_high) ? Okay : SlaveError;
   end
 
   always_ff @(posedge clk) begin
-    resets <= aresetn && writes_control && write_strobe[0] && write_data[1];
-    if (!aresetn) enable <= ENABLED;
-    else if (writes_control && write_strobe[0]) enable <= write_data[0];
+    if (!aresetn) begin
+      resets <= 1'b0;
+      enable <= ENABLED;
+    end else begin
+      resets <= writes_control && write_strobe[0] && write_data[1];
+      if (writes_control && write_strobe[0]) enable <= write_data[0];
+    end
   end
 
   for (genvar k = 0; k < 4; k++) begin : g_base
@@ -170,6 +176,8 @@ module axi_registers #(
   always_ff @(posedge clk) begin
     if (!aresetn) s_axi_rvalid <= 1'b0;
     else s_axi_rvalid <= s_axi_rvalid ? !s_axi_rready : s_axi_arvalid;
+  end
+  always_ff @(posedge clk) begin
     if (s_axi_arready) {s_axi_rresp, s_axi_rdata} <= {known ? Okay : SlaveError, read_data};
   end
 

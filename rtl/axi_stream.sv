@@ -75,9 +75,11 @@ module axi_stream #(
   loop_counter #(.COUNT(Beats)) beats (.clk, .rst(forgets), .step(moves), .last(ends));
 
   always_ff @(posedge clk) begin
-    offers <= sent_valid && !sent_ready;  // a beat that is offered stays, although `enable` falls
-    if (forgets) begun <= 1'b0;
-    else if (moves) begun <= !ends;
+    if (forgets) {begun, offers} <= '0;
+    else begin
+      if (moves) begun <= !ends;
+      offers <= sent_valid && !sent_ready;  // a beat that is offered stays, although `enable` falls
+    end
   end
 
   always_ff @(posedge clk) begin
@@ -90,7 +92,8 @@ module axi_stream #(
   end
 
   always_ff @(posedge clk) begin
-    if (forgets || (moves && (ends || came_last))) wrong <= 1'b0;
+    if (forgets) wrong <= 1'b0;
+    else if (moves && (ends || came_last)) wrong <= 1'b0;
     else if (moves && came_keep != sent_keep) wrong <= 1'b1;
   end
   assign error = moves && state == Pass && (ends || came_last) && (wrong || ends != came_last || came_keep != sent_keep);

@@ -52,8 +52,8 @@ module constant_linear #(
       total_valid <= valid_at[SUM_LATENCY-1] && last_at[SUM_LATENCY-1];
       data_out_0_valid <= total_valid;
     end
-    if (moves) last_at <= SUM_LATENCY'({last_at, last});
   end
+  always_ff @(posedge clk) if (moves) last_at <= SUM_LATENCY'({last_at, last});
 
   // The digits of a vector.
   logic [Ins*Digits*DIGIT_WIDTH-1:0] numbers;
@@ -82,12 +82,15 @@ module constant_linear #(
     logic [IndexWidth-1:0] index;
     assign data_in_0_ready = !valid || (moves && last);
     always_ff @(posedge clk) begin
-      if (rst) valid <= 1'b0;
-      else if (data_in_0_ready) valid <= data_in_0_valid;
-      if (rst) index <= '0;
-      else if (valid && moves) index <= last ? '0 : index + 1'b1;
-      if (data_in_0_ready) kept <= numbers;
+      if (rst) begin
+        valid <= 1'b0;
+        index <= '0;
+      end else begin
+        if (data_in_0_ready) valid <= data_in_0_valid;
+        if (valid && moves) index <= last ? '0 : index + 1'b1;
+      end
     end
+    always_ff @(posedge clk) if (data_in_0_ready) kept <= numbers;
     assign last = index == IndexWidth'(Digits - 1);
 
     for (genvar at = 0; at < Ins; at++) begin : g_digit
@@ -116,12 +119,17 @@ module constant_linear #(
       localparam int LowWidth = (Digits - 1) * DIGIT_WIDTH;
       logic signed [TOTAL_WIDTH-1:0] upper;
       logic [LowWidth-1:0] low;
-      logic adds, ends;
+      logic adds, ends, primed;
       assign adds  = moves && valid_at[SUM_LATENCY-1];
       assign ends  = adds && last_at[SUM_LATENCY-1];
       assign added = upper + TOTAL_WIDTH'(sum);
+      // A sum gets its start in the first cycle after a reset; its first digit comes later.
       always_ff @(posedge clk) begin
-        if (rst || ends) upper <= start;
+        if (rst) primed <= 1'b0;
+        else primed <= 1'b1;
+      end
+      always_ff @(posedge clk) begin
+        if (!primed || ends) upper <= start;
         else if (adds) upper <= added >>> DIGIT_WIDTH;
         if (adds) low <= LowWidth'({added[DIGIT_WIDTH-1:0], low} >> DIGIT_WIDTH);
         if (moves) total <= TOTAL_WIDTH'({added, low});

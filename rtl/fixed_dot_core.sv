@@ -108,6 +108,8 @@ module fixed_dot_core #(
       valid_1 <= step;
       last_at <= {last_at[LastAt-1:0], step && last};
     end
+  end
+  always_ff @(posedge clk) begin
     first_1  <= index == '0;
     vector_1 <= data_in_0;
   end

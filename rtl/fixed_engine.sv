@@ -46,8 +46,8 @@ module fixed_engine #(
   always_ff @(posedge clk) begin
     if (rst) busy <= 1'b0;
     else if (moves != '0) busy <= (moves & last) == '0;
-    if (!busy) owner <= picked;
   end
+  always_ff @(posedge clk) if (!busy) owner <= picked;
 
   // Flags travel beside the data: with it, what was selected, the factors, the products, and each level of the tree.
   logic valid_1, first_1;
@@ -60,6 +60,8 @@ module fixed_engine #(
       valid_1  <= moves != '0;
       valid_at <= {valid_at[Summed-1:0], valid_1};
     end
+  end
+  always_ff @(posedge clk) begin
     first_1  <= !busy;
     first_at <= {first_at[Summed-1:0], first_1};
   end

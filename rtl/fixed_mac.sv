@@ -62,12 +62,15 @@ module fixed_mac #(
   logic [1:0] finished;
 
   always_ff @(posedge clk) begin
-    if (rst) valid_at <= '0;
-    else valid_at <= {valid_at[Summed-1:0], valid};
+    if (rst) {result_valid, finished, valid_at} <= '0;
+    else begin
+      valid_at <= {valid_at[Summed-1:0], valid};
+      {result_valid, finished} <= {finished, valid_at[Summed] && last_at[Summed]};
+    end
+  end
+  always_ff @(posedge clk) begin
     first_at <= {first_at[Summed-1:0], first};
     last_at  <= {last_at[Summed-1:0], last};
-    if (rst) {result_valid, finished} <= '0;
-    else {result_valid, finished} <= {finished, valid_at[Summed] && last_at[Summed]};
   end
 
   for (genvar lane = 0; lane < DATA_OUT_0_PARALLELISM_DIM_0; lane++) begin : g_lane

@@ -394,8 +394,8 @@ module fixed_norm #(
     always_ff @(posedge clk) begin
       if (rst) {product_valid, valid_1} <= '0;
       else if (last_moves) {product_valid, valid_1} <= {valid_1, valid_at[Divided-1]};
-      if (last_moves) {offsets, bias_1} <= {bias_1, bias};
     end
+    always_ff @(posedge clk) if (last_moves) {offsets, bias_1} <= {bias_1, bias};
     if (!HAS_WEIGHT) begin : g_no_weight
       logic unused_weight;
       assign unused_weight = &{1'b0, weight};

@@ -63,8 +63,8 @@ module line_taps #(
         else if (line + LineWidth'(1) > LineWidth'(Before)) phase <= phase + 1'b1;
       end
     end
-    if (push) {now, complete} <= {data_in_0, ends_window};
   end
+  always_ff @(posedge clk) if (push) {now, complete} <= {data_in_0, ends_window};
 
   if (Before == 0) begin : g_none
     assign lines = now;

@@ -42,8 +42,8 @@ module serial_multiply #(
       if (busy && last) data_out_0_valid <= 1'b1;
       else if (data_out_0_ready) data_out_0_valid <= 1'b0;
     end
-    if (push) beside_out <= beside;
   end
+  always_ff @(posedge clk) if (push) beside_out <= beside;
 
   for (genvar lane = 0; lane < LANES; lane++) begin : g_lane
     // The second factor leaves at the low end, bit by bit, as the product comes in at the high end.

@@ -147,8 +147,8 @@ module shared_core #(
   always_ff @(posedge clk) begin
     if (rst) weight_address <= '0;
     else if (step) weight_address <= (weight_address == AddressWidth'(Words - 1)) ? '0 : weight_address + 1'b1;
-    vector_1 <= vector;
   end
+  always_ff @(posedge clk) vector_1 <= vector;
 
   for (genvar at = 0; at < Lanes; at++) begin : g_data
     logic signed [DATA_IN_0_PRECISION_0-1:0] element;

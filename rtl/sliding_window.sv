@@ -134,7 +134,10 @@ module sliding_window #(
   end
 
   always_ff @(posedge clk) begin
-    primed <= !rst;
+    if (rst) primed <= 1'b0;
+    else primed <= 1'b1;
+  end
+  always_ff @(posedge clk) begin
     if (advance) begin
       {ends_pass, ends_group, ends_window} <= {pass_ends, group_ends, window_ends};
       {read_step, origin_step} <= {read_step_next, origin_step_next};

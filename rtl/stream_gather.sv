@@ -58,14 +58,18 @@ module stream_gather #(
   assign last = index == IndexWidth'(COUNT - 1);
   always_comb begin
     index_next = index;
-    if (rst || (reads && last)) index_next = '0;
+    if (reads && last) index_next = '0;
     else if (reads) index_next = index + 1'b1;
   end
 
   always_ff @(posedge clk) begin
-    index <= index_next;
-    if (rst) data_out_0_valid <= 1'b0;
-    else if (reads) data_out_0_valid <= 1'b1;
-    else if (data_out_0_ready) data_out_0_valid <= 1'b0;
+    if (rst) begin
+      index            <= '0;
+      data_out_0_valid <= 1'b0;
+    end else begin
+      index <= index_next;
+      if (reads) data_out_0_valid <= 1'b1;
+      else if (data_out_0_ready) data_out_0_valid <= 1'b0;
+    end
   end
 endmodule
