@@ -137,7 +137,8 @@ class Top:
 def build_top(design: Design, folding: Folding, name: str, weights: str = "") -> Top:
     """Build the top module. name: of the model; the module gets it in snake case.  weights: their source, in words."""
     made = build_netlist(design, folding)
-    module = module_name(name, {*design.operations, *(each.made for each in made.instances)})
+    components = (path.stem for path in rtl_folder().glob("**/*.sv"))
+    module = module_name(name, {*design.operations, *(each.made for each in made.instances), *components, "bench"})
     return Top(module, name, folding, made, top_text(module, made, _describe_top(name, design, folding, weights)))
 
 

@@ -1,5 +1,6 @@
 """An emitted folder as its user takes it: lint, simulation, and that nothing else is needed."""
 
+import re
 import shutil
 import subprocess
 
@@ -89,6 +90,15 @@ def test_whatever_order_elements_come_in(tmp_path, model, shape):
 def test_the_same_design_gives_the_same_bytes():
     model, values = mlp(8, 12, 6, 3), torch.randn(2, 8)
     assert emitted(model, values).files == emitted(model, values).files
+
+
+@pytest.mark.parametrize("name", ["Ram", "Fifo", "Bench", "AxiMemory"])
+def test_a_model_with_the_name_of_a_component_has_a_module_of_its_own(name):
+    design = lower_graph(quantised(mlp(4, 3), torch.randn(2, 4), config()))
+    made = emit_folder(design, fold_design(design), name, random_inputs(design, 2))
+    texts = "".join(text for path, text in made.files.items() if path.endswith(".sv"))
+    modules = re.findall(r"^module (\w+)", texts, re.M)
+    assert len(modules) == len({*modules})
 
 
 def test_every_operation_is_found_in_the_text():
