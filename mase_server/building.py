@@ -65,6 +65,9 @@ SHELL_SUFFIX = "_axi"
 
 @dataclass(frozen=True, slots=True)
 class Build:
+#: Each `reset_style` of a build: registers see the reset at an edge of the clock, or at once.
+RESET_STYLES = ("synchronous", "asynchronous")
+
     """Parameters of an emission.
 
     precision: the format of a graph that no pass has quantised.  data: what calibrates formats with `auto`: a file of
@@ -75,7 +78,7 @@ class Build:
     max_memory_bits: a larger design is not emitted, only estimated.  target: the name of the part that it has to fit,
     "" for any; part: that part.  bus: one of BUSES, for a shell of AXI4-Streams and registers around the top module; ""
     for none.  weights: one of BUSES, for the port of a memory outside that weights are read from: with a target those
-    that it has no memory for, else all that can; "" for none.
+    that it has no memory for, else all that can; "" for none.  reset_style: one of RESET_STYLES.
     """
 
     precision: str = "fixed(8,auto)"
@@ -91,7 +94,8 @@ class Build:
     weights: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("precision", "data", "scope", "target", "bus", "weights"):
+        for name in ("precision", "data", "scope", "target", "bus", "weights", "reset_style"):
+    reset_style: str = RESET_STYLES[0]
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
@@ -107,6 +111,8 @@ class Build:
 
     def to_wire(self) -> BuildRecord:
         """As a map of plain values, under the names of the fields."""
+        if self.reset_style not in RESET_STYLES:
+            raise ValueError(f"there is no reset style {self.reset_style!r}{suggest(self.reset_style, RESET_STYLES)}")
         return {
             "precision": self.precision,
             "data": self.data,
@@ -122,6 +128,7 @@ class Build:
         }
 
     @classmethod
+            "reset_style": self.reset_style,
     def from_wire(cls, data: Mapping[str, Any]) -> Build:
         """The inverse of `to_wire`, with defaults for missing keys. ValueError for an unknown key or a bad value."""
         known = sorted(each.name for each in fields(cls) if each.name != "part")

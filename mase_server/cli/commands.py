@@ -324,6 +324,9 @@ def verilog(
         ),
     ] = None,
     max_multipliers: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
+    reset_style: Annotated[
+        str | None, typer.Option(metavar="STYLE", help="How the reset acts on registers: synchronous or asynchronous.")
+    ] = None,
     max_memory_bits: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     synthesize: Annotated[bool, typer.Option("--synthesize", help="Count its resources on ECP5, with Yosys.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds other files.")] = False,
@@ -357,6 +360,7 @@ def verilog(
         "bus": bus,
         "weights": weights,
         "max_multipliers": max_multipliers,
+        "reset_style": reset_style,
         "max_memory_bits": max_memory_bits,
     }
     with _told_mistakes(), _command_progress() as tell:

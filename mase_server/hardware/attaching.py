@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
-from mase_server.building import Part
+from mase_server.building import RESET_STYLES, Part
 from mase_server.hardware.verilog import (
     FIRST_STREAM,
     REGISTERS,
@@ -61,7 +61,14 @@ def register_rows(registers: Iterable[Register]) -> str:
     )
 
 
-def bus_page(top: str, channels: Sequence[Channel]) -> str:
+def describe_reset(port: str, style: str) -> str:
+    """How the reset of a port acts, as a part of a sentence. style: one of RESET_STYLES."""
+    if style == RESET_STYLES[0]:
+        return f"`{port}` is synchronous"
+    return f"`{port}` is asynchronous, and has to end in step with the clock (behind a synchroniser)"
+
+
+def bus_page(top: str, channels: Sequence[Channel], reset_style: str = RESET_STYLES[0]) -> str:
     """The part of the README about the shell; "" without one."""
     if not channels:
         return ""
@@ -74,6 +81,7 @@ def bus_page(top: str, channels: Sequence[Channel]) -> str:
     ]  # fmt: skip
     return Template(read_template("BUS.md")).substitute(
         top=top,
+        reset=describe_reset("aresetn", reset_style),
         width=channels[0].width,
         streams="\n".join(rows),
         registers=register_rows(REGISTERS),

@@ -15,8 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mase_server.building import BUSES, SHELL_SUFFIX, Build, rtl_folder
-from mase_server.hardware.attaching import attach_to_bus, attach_to_part, bus_page, make_row, read_template
+from mase_server.building import BUSES, RESET_STYLES, SHELL_SUFFIX, Build, rtl_folder
+from mase_server.hardware.attaching import (
+    attach_to_bus,
+    attach_to_part,
+    bus_page,
+    describe_reset,
+    make_row,
+    read_template,
+)
 from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate
 from mase_server.hardware.kinds.kind import image_order
@@ -38,6 +45,7 @@ from mase_server.hardware.verilog import (
     Outside,
     Tap,
     Text,
+    component_text,
     element_bytes,
     find_components,
     make_identifier,
@@ -168,7 +176,7 @@ def build_folder(
     roots = dict.fromkeys(instance.module for instance in made.made.instances)
     needed = find_components(*roots, *(SHELL_COMPONENTS if channels else ()))
     files = {f"{made.name}.sv": made.text.text}
-    files |= {f"rtl/{path.name}": path.read_text(encoding="utf-8") for path in needed}
+    files |= {f"rtl/{path.name}": component_text(path, build.reset_style) for path in needed}
     networks = {f"{each.made}.sv": each for each in made.made.instances if each.network}
     files |= {path: network_text(each) for path, each in networks.items()}
     memories = {memory.file: words_to_hexadecimal(memory.words, memory.width) for memory in made.made.memories}
@@ -189,8 +197,9 @@ def build_folder(
     if build.part:
         files |= attach_to_part(top, build.part, "aclk" if channels else "clk", sources, sorted(memories))
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    files["README.md"] = readme_text(made.title, made.name, design, made.made, figures)
-    files["README.md"] += bus_page(top, channels) + _image_page(made.made, image)
+    page = readme_text(made.title, made.name, design, made.made, figures, build.reset_style)
+    page += bus_page(top, channels, build.reset_style) + _image_page(made.made, image)
+    files["README.md"] = page
     return Emitted(top, files, made.text, image)
 
 
@@ -244,7 +253,9 @@ def _describe_missing(design: Design) -> list[str]:
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 
 
-def readme_text(title: str, module: str, design: Design, made: Netlist, told: Estimates) -> str:
+def readme_text(
+    title: str, module: str, design: Design, made: Netlist, told: Estimates, reset_style: str = RESET_STYLES[0]
+) -> str:
     """The README's text. title: of the model.  module: its top module."""
     totals = told.totals
     costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
@@ -262,6 +273,7 @@ def readme_text(title: str, module: str, design: Design, made: Netlist, told: Es
 def describe_losses(accuracy: Accuracy, weights: str) -> str:
     """The last section of the README: the error that the formats cause. accuracy: a map of `building.ACCURACY_KEYS`."""
     said = []
+        reset=describe_reset("rst", reset_style),
     if accuracy["sqnr"] is not None:
         exact = accuracy["sqnr"] == "inf"
         said.append(

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mase_server.building import SHELL_SUFFIX, rtl_folder
+from mase_server.building import RESET_STYLES, SHELL_SUFFIX, rtl_folder
 from mase_server.formats.fixed import FixedPoint
 from mase_server.visible import reveal
 
@@ -69,6 +69,20 @@ def _instantiated_names(path: Path) -> tuple[str, ...]:
     text = path.read_text(encoding="utf-8")
     names = (each.stem for each in rtl_folder().glob("*.sv"))
     return tuple(name for name in names if re.search(rf"^\s*{name} (#\(|\w+ \()", text, re.MULTILINE))
+
+
+#: A block of registers with a reset begins with it, and has no other registers: tests/rtl/test_resets.py.
+_WITH_RESET = re.compile(r"always_ff @\(posedge clk\)(?=\s+(?:begin\s+)?if \((!?)(rst|resets|aresetn|forgets)\))")
+
+
+def component_text(path: Path, reset_style: str) -> str:
+    """The text of a component. reset_style: one of RESET_STYLES; components are written with synchronous resets."""
+    text = path.read_text(encoding="utf-8")
+    if reset_style == RESET_STYLES[0]:
+        return text
+    return _WITH_RESET.sub(
+        lambda found: f"always_ff @(posedge clk or {'negedge' if found[1] else 'posedge'} {found[2]})", text
+    )
 
 
 @dataclass(frozen=True, slots=True)

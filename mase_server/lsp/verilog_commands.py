@@ -14,6 +14,7 @@ from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.uris import from_fs_path
 
+from mase_server.building import RESET_STYLES
 from mase_server.lsp.calls import as_map, ask_person, call_api_with, model_of
 from mase_server.lsp.hardware_texts import simulation_text
 from mase_server.lsp.verilog import Place, Sheet, hardware_at, operations_on, python_of
@@ -284,6 +285,7 @@ ARGUMENTS = (
         "text",
         "axi to axi512 to read weights from a memory outside: with a target those that do not fit; empty: none",
     ),
+    Argument("reset_style", "choice", "how the reset acts on registers", choices=RESET_STYLES),
     Argument("scope", "text", "the path of a module or the name of a node to build alone; empty for the whole model"),
 )
 

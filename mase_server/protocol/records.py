@@ -465,6 +465,7 @@ class BuildRecord(TypedDict):
 
 class Accuracy(TypedDict, total=False):
     """The accuracy that hardware loses. {}: nothing is emitted."""
+    reset_style: str
 
     sqnr: float | str | None
     max_error: float | None

@@ -128,7 +128,7 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
         (
             "models = 'mlp.py'\n[hardware]\ndsps = 3",
             "a build has no dsps; it has bus, data, interval, max_memory_bits, max_multipliers, multipliers, "
-            "precision, scope, target, weights",
+            "precision, reset_style, scope, target, weights",
         ),
         (
             "models = 'mlp.py'\nobjectives = ['speed']",

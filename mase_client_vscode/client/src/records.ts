@@ -846,6 +846,7 @@ export interface BuildRecord {
   part: PartRecord | null;
   bus: string;
   weights: string;
+  reset_style: string;
 }
 
 /** The accuracy that hardware loses. {}: nothing is emitted. */
@@ -987,6 +988,7 @@ export interface Build {
   bus: string;
   weights: string;
 }
+  reset_style: string;
 
 /** Hardware of a model without its text. */
 export interface EmissionHead {
