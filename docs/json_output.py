@@ -125,6 +125,7 @@ ESTIMATE_MEANINGS = {
     "waiting": "of the whole, the names of the operations that do",
     "clock": "of the whole with `--target`, cycles a second",
     "samples": "of the whole with `--target`, samples a second",
+    "rams": "of a chip: the memories that are written, each size as [words, bits of a word, number of them]",
 }  # fmt: skip
 SYNTHESIS_KEYS = {
     "luts": "look-up tables of four inputs, with those in carries and small memories", "flip_flops": "registers",

@@ -31,6 +31,7 @@ from mase_server.suggestions import suggest
 class Part:
     """A chip, or what of it may be used. luts, multipliers, memory_bits: its tables, multipliers and bits of block
     memory.  bandwidth: bytes a second to the memory beside it.  clock: cycles a second that designs are estimated at.
+    process: that of a chip of one's own, as OpenLane calls it; it then limits nothing.  "" for a part that is bought.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Part:
     bandwidth: float
     clock: float
     source: str = ""
+    process: str = ""
 
     def to_wire(self) -> PartRecord:
         """As a map of plain values, under the names of the fields."""
@@ -53,6 +55,7 @@ class Part:
             "bandwidth": self.bandwidth,
             "clock": self.clock,
             "source": self.source,
+            "process": self.process,
         }
 
 
@@ -62,12 +65,12 @@ BUSES: Mapping[str, int] = {"": 0, "axi": 32, "axi32": 32, "axi64": 64, "axi128"
 #: What the name of the shell on a bus adds to that of the top module.
 SHELL_SUFFIX = "_axi"
 
-
-@dataclass(frozen=True, slots=True)
-class Build:
 #: Each `reset_style` of a build: registers see the reset at an edge of the clock, or at once.
 RESET_STYLES = ("synchronous", "asynchronous")
 
+
+@dataclass(frozen=True, slots=True)
+class Build:
     """Parameters of an emission.
 
     precision: the format of a graph that no pass has quantised.  data: what calibrates formats with `auto`: a file of
@@ -92,10 +95,10 @@ RESET_STYLES = ("synchronous", "asynchronous")
     part: Part | None = None
     bus: str = ""
     weights: str = ""
+    reset_style: str = RESET_STYLES[0]
 
     def __post_init__(self) -> None:
         for name in ("precision", "data", "scope", "target", "bus", "weights", "reset_style"):
-    reset_style: str = RESET_STYLES[0]
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
         for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
@@ -108,11 +111,16 @@ RESET_STYLES = ("synchronous", "asynchronous")
         for bus in (self.bus, self.weights):
             if bus not in BUSES:
                 raise ValueError(f"there is no bus {bus!r}{suggest(bus, [each for each in BUSES if each])}")
+        if self.reset_style not in RESET_STYLES:
+            raise ValueError(f"there is no reset style {self.reset_style!r}{suggest(self.reset_style, RESET_STYLES)}")
+
+    @property
+    def limits(self) -> Part | None:
+        """The part, if it limits the design."""
+        return None if self.part is None or self.part.process else self.part
 
     def to_wire(self) -> BuildRecord:
         """As a map of plain values, under the names of the fields."""
-        if self.reset_style not in RESET_STYLES:
-            raise ValueError(f"there is no reset style {self.reset_style!r}{suggest(self.reset_style, RESET_STYLES)}")
         return {
             "precision": self.precision,
             "data": self.data,
@@ -125,10 +133,10 @@ RESET_STYLES = ("synchronous", "asynchronous")
             "part": self.part.to_wire() if self.part else None,
             "bus": self.bus,
             "weights": self.weights,
+            "reset_style": self.reset_style,
         }
 
     @classmethod
-            "reset_style": self.reset_style,
     def from_wire(cls, data: Mapping[str, Any]) -> Build:
         """The inverse of `to_wire`, with defaults for missing keys. ValueError for an unknown key or a bad value."""
         known = sorted(each.name for each in fields(cls) if each.name != "part")

@@ -310,7 +310,8 @@ def verilog(
         int | None, typer.Option(min=1, metavar="N", help="Its length; else about 1,000 cycles of whole samples.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="PART", help="The part that it has to fit, e.g. ecp5-85k or xc7a100t.")
+        str | None,
+        typer.Option(metavar="PART", help="The part that it has to fit, e.g. ecp5-85k; sky130 for a chip."),
     ] = None,
     bus: Annotated[
         str | None, typer.Option(metavar="BUS", help="Put it on a bus: axi (32 bits a beat), or axi64 to axi512.")
@@ -323,10 +324,10 @@ def verilog(
             "else all.",
         ),
     ] = None,
-    max_multipliers: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     reset_style: Annotated[
         str | None, typer.Option(metavar="STYLE", help="How the reset acts on registers: synchronous or asynchronous.")
     ] = None,
+    max_multipliers: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     max_memory_bits: Annotated[int | None, typer.Option(min=1, help="Refuse a design with more.")] = None,
     synthesize: Annotated[bool, typer.Option("--synthesize", help="Count its resources on ECP5, with Yosys.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds other files.")] = False,
@@ -359,8 +360,8 @@ def verilog(
         "target": target,
         "bus": bus,
         "weights": weights,
-        "max_multipliers": max_multipliers,
         "reset_style": reset_style,
+        "max_multipliers": max_multipliers,
         "max_memory_bits": max_memory_bits,
     }
     with _told_mistakes(), _command_progress() as tell:

@@ -330,6 +330,9 @@ def _totals_lines(totals: Mapping[str, Any], what: str, target: str) -> Iterator
     if "samples" in totals:
         rate = f"{totals['clock'] / 1e6:,.0f} MHz, {totals['samples']:,.0f} samples a second"
         yield f"estimate{what} on {target}: {rate}"
+    if rams := totals.get("rams"):
+        listed = (f"{count} of {words:,} words of {bits:,} bits" for words, bits, count in rams)
+        yield f"memories for macros: {', '.join(listed)}"
     if totals["reads"]:
         waiting = _first_names(totals["waiting"]) or "no layer"
         yield f"weights from outside: read in {_cycles_text(totals['reads'])} a sample; waiting for them: {waiting}"

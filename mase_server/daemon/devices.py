@@ -132,14 +132,18 @@ class Device:
 
 def read_part(name: str, table: Mapping[str, Any]) -> Part:
     """A part of a table in TOML; ValueError says what is wrong with it."""
-    keys = ("luts", "multipliers", "memory_bits", "bandwidth", "clock")
-    numbers = _read_numbers(f"parts.{name}", table, dict.fromkeys(keys, 0))
-    for key in ("luts", "clock"):
+    keys, process = ("luts", "multipliers", "memory_bits", "bandwidth", "clock"), table.get("process", "")
+    if not isinstance(process, str) or (process and any(key in table for key in keys[:3])):
+        raise ValueError(f"parts.{name}.process: expected a name, and no {', '.join(keys[:3])} beside it")
+    figures = {key: value for key, value in table.items() if key != "process"}
+    numbers = _read_numbers(f"parts.{name}", figures, dict.fromkeys(keys, 0))
+    for key in ("clock",) if process else ("luts", "clock"):
         if not numbers[key]:
             raise ValueError(f"parts.{name}.{key}: expected a number above 0")
     luts, multipliers, memory_bits = (int(numbers[key]) for key in keys[:3])
     title, source = str(table.get("title", name)), str(table.get("source", ""))
-    return Part(name, title, luts, multipliers, memory_bits, numbers["bandwidth"], numbers["clock"], source)
+    bandwidth, clock = numbers["bandwidth"], numbers["clock"]
+    return Part(name, title, luts, multipliers, memory_bits, bandwidth, clock, source, process)
 
 
 def _read_numbers(place: str, table: Mapping[str, Any], standards: Mapping[str, float]) -> dict[str, float]:

@@ -24,8 +24,9 @@ from mase_server.hardware.attaching import (
     make_row,
     read_template,
 )
+from mase_server.hardware.chip import chip_page, flow_texts, ram_texts, rom_text
 from mase_server.hardware.design import Design, Folding, Operation, Stream
-from mase_server.hardware.estimates import Estimates, estimate
+from mase_server.hardware.estimates import Estimates, estimate, list_rams
 from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.memories import (
     beats_to_hexadecimal,
@@ -186,20 +187,32 @@ def build_folder(
     outside = Outside(made.made.port, len(image), zlib.crc32(image))
     if channels:
         files[f"{top}.sv"] = shell_text(made.name, channels, checksum, outside)
+    if build.reset_style != RESET_STYLES[0] and (channels or made.made.port):
+        # The shell and the reader of weights take the reset as a signal, too: it is soft, or waits for bursts.
+        for path in {f"{made.name}.sv", f"{top}.sv"}:
+            files[path] = re.sub(r"^(?=module )", "/* verilator lint_off SYNCASYNCNET */ ", files[path], flags=re.M)
     bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels, image)
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files |= {"weights.json": _describe_image(made.made, image)} if image else {}
-    sources = [*(f"rtl/{path.name}" for path in needed), *networks, *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
+    chip, rams = build.part if build.part and build.part.process else None, list_rams(made.made)
+    files |= ram_texts(rams) if chip and rams else {}
+    files |= {"rtl/rom.sv": rom_text(made.made.memories)} if chip and made.made.memories else {}
+    components = [path for path in files if path.startswith(("rams/", "rtl/"))]
+    sources = [*components, *networks, *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
     files["files.f"] = "".join(f"{path}\n" for path in sources)
     if channels:
         files |= attach_to_bus(top, channels, checksum, outside, sources, sorted(memories))
-    files["Makefile"] = read_template("Makefile").replace("@TOP@", top)
-    if build.part:
-        files |= attach_to_part(top, build.part, "aclk" if channels else "clk", sources, sorted(memories))
+    synthesis = "synth -flatten" if chip else "synth_ecp5"
+    files["Makefile"] = read_template("Makefile").replace("@TOP@", top).replace("@SYNTHESIS@", synthesis)
+    clock = "aclk" if channels else "clk"
+    if chip:
+        files |= flow_texts(top, chip, clock, sources, rams)
+    elif build.part:
+        files |= attach_to_part(top, build.part, clock, sources, sorted(memories))
     figures = estimate(design, made.folding, made.made) if figures is None else figures
     page = readme_text(made.title, made.name, design, made.made, figures, build.reset_style)
     page += bus_page(top, channels, build.reset_style) + _image_page(made.made, image)
-    files["README.md"] = page
+    files["README.md"] = page + (chip_page(chip, rams) if chip else "")
     return Emitted(top, files, made.text, image)
 
 
@@ -265,6 +278,7 @@ def readme_text(
         ports="\n".join(_port_rows(design, made)),
         costs=costs.format_map(totals),
         pace=_pace_sentence(totals),
+        reset=describe_reset("rst", reset_style),
         operations="\n".join(_operation_rows(design, made, told)),
         missing="".join(_missing_lines(design)),
     )
@@ -273,7 +287,6 @@ def readme_text(
 def describe_losses(accuracy: Accuracy, weights: str) -> str:
     """The last section of the README: the error that the formats cause. accuracy: a map of `building.ACCURACY_KEYS`."""
     said = []
-        reset=describe_reset("rst", reset_style),
     if accuracy["sqnr"] is not None:
         exact = accuracy["sqnr"] == "inf"
         said.append(

@@ -278,7 +278,7 @@ ARGUMENTS = (
     Argument(
         "max_memory_bits", "integer", "the maximum number of memory bits; a larger design is only estimated", minimum=1
     ),
-    Argument("target", "text", "the part that it has to fit, e.g. ecp5-85k; empty for any"),
+    Argument("target", "text", "the part that it has to fit, e.g. ecp5-85k, or sky130 for a chip; empty for any"),
     Argument("bus", "text", "axi (32 bits a beat) or axi64 to axi512 for a shell on a bus; empty for none"),
     Argument(
         "weights",

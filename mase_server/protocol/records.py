@@ -435,7 +435,10 @@ class RunCosts(TypedDict):
 
 
 class PartRecord(TypedDict):
-    """A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it.  clock: cycles a second."""
+    """A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it.  clock: cycles a second.
+
+    process: that of a chip of one's own, which limits nothing; "" for a part that is bought.
+    """
 
     name: str
     title: str
@@ -445,6 +448,7 @@ class PartRecord(TypedDict):
     bandwidth: float
     clock: float
     source: str
+    process: str
 
 
 class BuildRecord(TypedDict):
@@ -461,11 +465,11 @@ class BuildRecord(TypedDict):
     part: PartRecord | None
     bus: str
     weights: str
+    reset_style: str
 
 
 class Accuracy(TypedDict, total=False):
     """The accuracy that hardware loses. {}: nothing is emitted."""
-    reset_style: str
 
     sqnr: float | str | None
     max_error: float | None
@@ -496,7 +500,8 @@ class Totals(TypedDict, total=False):
     """The resources of a whole design. {}: there is no hardware as it was asked for.
 
     reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them.
-    clock, samples: cycles and samples a second, estimated for the target; missing without one.
+    clock, samples: cycles and samples a second, estimated for the target; missing without one.  rams: memories that are
+    written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own.
     """
 
     multipliers: int
@@ -509,6 +514,7 @@ class Totals(TypedDict, total=False):
     waiting: list[str]
     clock: float
     samples: float
+    rams: list[list[int]]
 
 
 class Operation(TypedDict):

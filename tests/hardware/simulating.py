@@ -3,7 +3,7 @@
 import subprocess
 from dataclasses import dataclass
 
-from tests.rtl.build import run, simulator
+from tests.rtl.build import RTL, run, simulator
 from tests.rtl.test_lint import slang
 
 #: What a design is tried with: stalls on both sides, sinks that wait for valid, a reset in flight.
@@ -47,9 +47,14 @@ def _run(made, folder, options):
     made.write(folder)
     roots = [path.removeprefix("rtl/").removesuffix(".sv") for path in made.files if path.startswith("rtl/")]
     own = [path for path in made.files["files.f"].split() if not path.startswith("rtl/")]
-    program = simulator("".join(made.files[path] for path in (*own, "sim/bench.sv")), roots)
+    other = {name: folder / "rtl" / f"{name}.sv" for name in roots if made.files[f"rtl/{name}.sv"] != _component(name)}
+    program = simulator("".join(made.files[path] for path in (*own, "sim/bench.sv")), roots, replaced=other)
     done = subprocess.run([program, "sim/plan", *options], cwd=folder, capture_output=True, text=True, check=False)
     return done.returncode, [line.split() for line in done.stdout.splitlines() if line]
+
+
+def _component(name):
+    return (RTL / f"{name}.sv").read_text()
 
 
 def check(made, folder, trials=TRIALS):

@@ -42,7 +42,9 @@ def simulator(top, roots, optimise="-O0", replaced=None):
     with tempfile.TemporaryDirectory() as name:
         bench = Path(name) / "bench.sv"
         bench.write_text(f"/* verilator lint_off {' */ /* verilator lint_off '.join(_SLOPPY)} */\n{top}")
-        sources = Sources([bench, *files, *CHECKERS, *bound], SIMULATION, optimise, _WISHES)
+        # Assertions look at an asynchronous reset at edges of the clock.
+        wishes = (*_WISHES, "-Wno-SYNCASYNCNET") if replaced else _WISHES
+        sources = Sources([bench, *files, *CHECKERS, *bound], SIMULATION, optimise, wishes)
         return asyncio.run(build_program(sources, _tools(), KEPT, lambda message, fraction: None))
 
 

@@ -888,7 +888,7 @@ export interface MissingHardware {
   nodes: string[];
 }
 
-/** The resources of a whole design. {}: there is no hardware as it was asked for. reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them. clock, samples: cycles and samples a second, estimated for the target; missing without one. */
+/** The resources of a whole design. {}: there is no hardware as it was asked for. reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them. clock, samples: cycles and samples a second, estimated for the target; missing without one. rams: memories that are written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own. */
 export interface Totals {
   multipliers?: number;
   luts?: number;
@@ -900,6 +900,7 @@ export interface Totals {
   waiting?: string[];
   clock?: number;
   samples?: number;
+  rams?: number[][];
 }
 
 /** The first integer that a simulation gave wrong, see `simulation.simulating.Mismatch`. */
@@ -987,8 +988,8 @@ export interface Build {
   part: PartRecord | null;
   bus: string;
   weights: string;
-}
   reset_style: string;
+}
 
 /** Hardware of a model without its text. */
 export interface EmissionHead {
@@ -1466,7 +1467,7 @@ export interface Position {
   character: number;
 }
 
-/** A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it. clock: cycles a second. */
+/** A chip that hardware has to fit. bandwidth: bytes a second to the memory beside it. clock: cycles a second. process: that of a chip of one's own, which limits nothing; "" for a part that is bought. */
 export interface PartRecord {
   name: string;
   title: string;
@@ -1476,6 +1477,7 @@ export interface PartRecord {
   bandwidth: number;
   clock: number;
   source: string;
+  process: string;
 }
 
 /** The resources of one operation, before synthesis. {}: there is no hardware as it was asked for. utilisation: the share of the whole's interval in which it works. reads, waits: cycles of a sample in which its weights are read from outside, and whether it waits for them. */

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mase_server.hardware.estimates.estimating import Estimates, added, estimate, resources
+from mase_server.hardware.estimates.estimating import Estimates, Ram, added, estimate, list_rams, resources
 
-__all__ = ["Estimates", "added", "estimate", "resources"]
+__all__ = ["Estimates", "Ram", "added", "estimate", "list_rams", "resources"]

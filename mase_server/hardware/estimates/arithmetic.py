@@ -355,11 +355,17 @@ def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
     return found + storage.repeat_buffer(columns * column, group, images.passes, 2 * group + ahead)
 
 
+#: Beats of `fixed_reduce` that need no memory.
+_OF_REGISTERS = 2
+
+
 def reduce_cost(width: int, lanes: int, beats: int, count: int, maximum: bool, index: bool = False) -> Cost:
     """`fixed_reduce`: elements of `width` bits, `count` positions. index: is their number kept with them?"""
     bits, number = width if maximum else width + clog2(count), clog2(count) + 1 if index else 0
+    kept = lanes * (bits + number)
+    memory = replace(storage.memory_cost(kept, beats), rams=((beats - 1, kept),) if beats > _OF_REGISTERS else ())
     return (
-        storage.memory_cost(lanes * (bits + number), beats)
+        memory
         + lanes * (logic_cost(1.2 * bits + number) + sums_cost(bits))
         + counter_cost(count)
         + logic_cost(6 + number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,26 @@ def resources(design: Design, made: Netlist) -> dict[str, dict[str, int]]:
         name: _cost_to_map(sum((instance_cost(each, memories) for each in own), Cost()))
         for name, own in _by_operation(design, made).items()
     }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Ram:
+    """Memories of one size. count: the number of them."""
+
+    words: int
+    bits: int
+    count: int
+
+    @property
+    def module(self) -> str:
+        """The name of its module in a chip."""
+        return f"ram_{self.words}x{self.bits}"
+
+
+def list_rams(made: Netlist) -> list[Ram]:
+    """The memories of a netlist that are written, each `ram` of its components, sorted by size."""
+    found = Counter(size for each in made.instances for size in instance_cost(each, {}).rams)
+    return [Ram(words, bits, count) for (words, bits), count in sorted(found.items())]
 
 
 def added(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:

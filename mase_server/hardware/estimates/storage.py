@@ -5,7 +5,7 @@ The numbers are Yosys's for single components over widths and depths (`benchmark
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from mase_server.hardware.timing.streams import MOST_DISTRIBUTED
@@ -22,7 +22,7 @@ class Cost:
     """Multipliers of 18 bits; cells of an ECP5 as Yosys counts them; bits of weights, buffers and tables.
 
     logic: four-input tables (LUT4).  carries: pairs of bits of a sum (CCU2C).  cells: distributed memory of 16 words of
-    four bits (TRELLIS_DPR16X4).
+    four bits (TRELLIS_DPR16X4).  rams: words and bits of a word of each `ram`.
     """
 
     multipliers: float = 0
@@ -30,6 +30,7 @@ class Cost:
     carries: float = 0
     cells: float = 0
     memory_bits: float = 0
+    rams: tuple[tuple[int, int], ...] = ()
 
     @property
     def luts(self) -> float:
@@ -43,6 +44,7 @@ class Cost:
             self.carries + other.carries,
             self.cells + other.cells,
             self.memory_bits + other.memory_bits,
+            self.rams + other.rams,
         )
 
     def __mul__(self, times: float) -> Cost:
@@ -52,6 +54,7 @@ class Cost:
             self.carries * times,
             self.cells * times,
             self.memory_bits * times,
+            self.rams * round(times),
         )
 
     __rmul__ = __mul__
@@ -91,14 +94,15 @@ _MOST_CHOSEN = 128
 
 
 def memory_cost(width: int, depth: int) -> Cost:
-    """A memory that is written and read; registers if it has at most two words."""
-    banks, bits = -(-depth // 16), width * depth
+    """`ram`; registers if it has at most two words."""
+    banks, rams = -(-depth // 16), ((depth, width),) if width else ()
+    kept = Cost(memory_bits=width * depth, rams=rams)
     if depth <= 2:
-        return Cost(logic=width * (depth - 1), memory_bits=bits)
+        return kept + logic_cost(width * (depth - 1))
     cells = -(-width // 4) * banks
     if cells > _MOST_CELLS * _count_blocks(width, depth):
-        return Cost(logic=0.9 * width + 16, memory_bits=bits)
-    return Cost(logic=0.75 * width * (banks - 1), cells=cells, memory_bits=bits)
+        return kept + logic_cost(0.9 * width + 16)
+    return kept + Cost(logic=0.75 * width * (banks - 1), cells=cells)
 
 
 def rom_cost(width: int, depth: int, tables: int | None = None) -> Cost:
@@ -130,8 +134,10 @@ def fifo_cost(width: int, depth: int) -> Cost:
     address, count = clog2(depth), clog2(depth + 1)
     passed = 0 if depth > MOST_DISTRIBUTED else width
     memory = memory_cost(width, depth)
-    if depth > MOST_DISTRIBUTED and not memory.cells:
-        memory = Cost(logic=6, memory_bits=memory.memory_bits)
+    if depth <= MOST_DISTRIBUTED:
+        memory = replace(memory, rams=())
+    elif not memory.cells:
+        memory = replace(memory, logic=6)
     return memory + logic_cost(passed + 6 + 4 * address) + sums_cost(count, count, address, address)
 
 

@@ -39,7 +39,7 @@ from mase_server.hardware.emission import (
     random_inputs,
     usual_count,
 )
-from mase_server.hardware.estimates import Estimates, added, estimate, resources
+from mase_server.hardware.estimates import Estimates, added, estimate, list_rams, resources
 from mase_server.hardware.folding import FoldingError, fold_design
 from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
@@ -193,6 +193,8 @@ class Plan:
         too_much = excess(asked.build, figures.totals, figures.operations) or exceeds_part(asked.build, design, figures)
         if part := asked.build.part:
             rates: Totals = {"clock": part.clock, "samples": part.clock / max(figures.totals["interval"], 1)}
+            if part.process:
+                rates["rams"] = [[ram.words, ram.bits, ram.count] for ram in list_rams(made.made)]
             figures = replace(figures, totals=figures.totals | rates)
         return cls(design, asked, made, figures, None, too_much)
 
@@ -212,7 +214,7 @@ def _fold_with_weights(design: Design, build: Build) -> tuple[Design, Folding, s
     names = sorted(sizes, key=lambda name: -sizes[name])
     if build.weights and not names:
         return design, fold_design(design), _NONE_OUTSIDE
-    if build.part is None:
+    if build.limits is None:
         chosen = stream_weights(design, names, BUSES[build.weights], 1.0) if names else design
         return chosen, *_fold_or_smallest(chosen, build)
     found = _fold_for_part(design, build, [])
@@ -238,7 +240,7 @@ def _fold_for_part(
     design: Design, build: Build, outside: Sequence[str], share: float = 1.0
 ) -> tuple[Design, Folding, str | None]:
     """The design with some weights outside, and its fastest folding that fits, if any does."""
-    part = build.part
+    part = build.limits
     assert part is not None
     if outside:
         width = BUSES[build.weights]
@@ -259,8 +261,8 @@ def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None
     if not design.outputs:
         return fold_design(design), "no part of it has hardware"
     budget = build.multipliers
-    if build.part:
-        budget = build.part.multipliers if budget is None else min(budget, build.part.multipliers)
+    if build.limits:
+        budget = build.limits.multipliers if budget is None else min(budget, build.limits.multipliers)
     try:
         return fold_design(design, interval=build.interval, multipliers=budget), None
     except FoldingError as error:
@@ -286,7 +288,8 @@ _FEWER = 0.8
 
 def _lacks(build: Build, sizes: Mapping[str, int]) -> str | None:
     """The key of the estimate of which a part has too little for hardware of this size; None for nothing."""
-    return next((key for key, _ in _OF_PART if sizes[key] > getattr(build.part, key)), None)
+    part = build.limits
+    return None if part is None else next((key for key, _ in _OF_PART if sizes[key] > getattr(part, key)), None)
 
 
 _OF_PART = (("memory_bits", "bits of memory"), ("multipliers", "multipliers"), ("luts", "LUTs"))
@@ -294,9 +297,9 @@ _OF_PART = (("memory_bits", "bits of memory"), ("multipliers", "multipliers"), (
 
 def exceeds_part(build: Build, design: Design, figures: Estimates) -> str | None:
     """Why hardware does not fit the target; None if it does, or there is none."""
-    if build.part is None or (lacks := _lacks(build, _sizes(figures.totals))) is None:
+    part, lacks = build.limits, _lacks(build, _sizes(figures.totals))
+    if part is None or lacks is None:
         return None
-    part = build.part
     constants = (each for operation in design.operations.values() for each in operation.constants.values())
     weights = sum(each.format.width * each.given.numel() for each in constants)
     if lacks == "memory_bits" and weights > part.memory_bits and not build.weights:
@@ -336,7 +339,7 @@ def _exists(design: Design, build: Build) -> bool:
     except OperationError:
         return False
     whole = added(sizes.values())
-    fits = excess(build, whole, sizes) is None and (build.part is None or _lacks(build, whole) is None)
+    fits = excess(build, whole, sizes) is None and _lacks(build, whole) is None
     return not design.unsupported and impossible is None and fits
 
 
@@ -380,7 +383,7 @@ def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionReco
 
 
 def _advice(plan: Plan, scopes: Sequence[str]) -> str:
-    remedy = "Take a larger part" if plan.asked.build.part else "Raise the limit"
+    remedy = "Take a larger part" if plan.asked.build.limits else "Raise the limit"
     return f"{remedy}{', or build one layer or scope alone' if scopes else ''}"
 
 
