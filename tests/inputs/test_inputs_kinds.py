@@ -322,6 +322,23 @@ KINDS = {
         "s = torch.stft(x, 64, 16, window=torch.hann_window(64), return_complex=True).abs()\n"
         "return self.conv(s.unsqueeze(1))",
     ),
+    "a complex spectrum": (
+        "self.layer = nn.Linear(2, 8)",
+        "spec",
+        "assert spec.ndim == 3\nparts = spec.unsqueeze(-1)\n"
+        "return self.layer(torch.cat([parts.real, parts.imag], -1)) * parts",
+    ),
+    "a spectrum whose parts are viewed": (
+        "self.layer = nn.Linear(2, 2)",
+        "x",
+        "return torch.view_as_complex(self.layer(torch.view_as_real(x)))",
+    ),
+    "a spectrum that becomes audio": (
+        "self.scale = nn.Parameter(torch.ones(1))",
+        "spec",
+        "b, bins, frames = spec.shape\n"
+        "return torch.istft(self.scale * spec, 64, 16, window=torch.hann_window(64), center=True)",
+    ),
     "video": (
         "self.conv = nn.Conv3d(3, 8, (3, 7, 7), stride=(1, 2, 2), padding=(1, 3, 3))",
         "x",

@@ -113,6 +113,13 @@ def _propose_floats(failed: Failed, match: Match) -> Iterator[Inputs]:
             yield put_member(failed.inputs, path, TensorSpec("f32", spec.dims, "ones" if spec.dtype == "bool" else ""))
 
 
+def _propose_spectra(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """Complex numbers where real ones were given: a spectrum."""
+    for path, spec in failed.suspects():
+        if spec.dtype.startswith("f"):
+            yield put_member(failed.inputs, path, TensorSpec("c64", spec.dims))
+
+
 def _propose_masks(failed: Failed, match: Match) -> Iterator[Inputs]:
     """True or false where numbers were given."""
     yield from (
@@ -174,6 +181,7 @@ ROWS: tuple[Row, ...] = (
         _propose_floats,
     ),
     (r"with a bool tensor|type torch.bool|Promotion of int", _propose_floats),
+    (r"non-complex dtype|only supported for complex|complex-valued input|[Ee]xpected a complex", _propose_spectra),
     (
         r"predicate to be bool|boolean masks|only implemented on integer and Boolean|dtype (?:torch\.)?[Bb]ool",
         _propose_masks,
