@@ -310,6 +310,21 @@ PLAUSIBLE = {
         "return losses.topk(int(self.rate * losses.numel()))[0].mean()",
         "inp: f32[B=2, 3, H=32, W=32]; target: i64[B, 1, H, W] < 2",
     ),
+    "classes of pixels that are made one-hot": (
+        "self.eps = 1e-5",
+        "inputs, targets",
+        "inputs = F.softmax(inputs, dim=1)\ntargets = F.one_hot(targets, inputs.shape[1]).permute(0, 3, 1, 2)\n"
+        "if inputs.shape != targets.shape:\n    raise AssertionError('other shapes')\n"
+        "return 1 - 2 * (inputs * targets).sum() / (inputs.sum() + targets.sum() + self.eps)",
+        "inputs: f32[B=2, 3, H=32, W=32]; targets: i64[B, H, W] < 2",
+    ),
+    "classes of voxels whose numbers become channels": (
+        "self.eps = 1e-5",
+        "p, y",
+        "y = F.one_hot(y.long(), num_classes=4).permute((0, 4, 1, 2, 3)).float()\n"
+        "return 1 - 2 * (p * y).sum() / (p.sum() + y.sum() + self.eps)",
+        None,
+    ),
     "scores whose dimensions are letters": (
         "self.smooth = 1.0",
         "p, q",

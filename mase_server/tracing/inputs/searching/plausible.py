@@ -57,7 +57,7 @@ class Seen:
 
     0: nothing.  sizes: the names that the code gives its shape.  joins_space: are the places of a map made tokens, of
     which the channels are the features?  asks_rank: does it ask for more than two dimensions, which it need not have?
-    takes_channel: does it read the first channel alone?
+    takes_channel: does it read the first channel alone?  classes: does it make them one-hot, the classes a dimension?
     """
 
     rank: int = 0
@@ -67,6 +67,7 @@ class Seen:
     joins_space: bool = False
     asks_rank: bool = False
     takes_channel: bool = False
+    classes: bool = False
 
     def fits(self, spec: TensorSpec) -> bool:
         """Could the source read a tensor like this?"""
@@ -198,6 +199,11 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             seen.least = max(seen.least, _least(at))
         case ast.Subscript(value=ast.Attribute(value=ast.Name(id=owner), attr="shape"), slice=at) if owner == name:
             seen.least = max(seen.least, _least(at))
+        case ast.Call(func=ast.Attribute(value=ast.Call(args=[given, *_]) as inner, attr="permute"), args=order) if (
+            ast.unparse(inner.func).endswith("one_hot") and _is_as_given(given, name)
+        ):
+            order = order[0].elts if order and isinstance(order[0], ast.Tuple | ast.List) else order
+            seen.rank, seen.classes = seen.rank or len(order) - 1, True
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="permute"), args=order) if owner == name:
             if len(order) > 1 and not any(isinstance(each, ast.Starred) for each in order):
                 seen.rank = seen.rank or len(order)
@@ -253,6 +259,14 @@ def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:
     match parts[-1]:
         case ast.Constant(value=int(column)) if len(parts) > 2 and len(parts) == seen.least and column >= 0:
             seen.columns = max(seen.columns, column + 1)
+
+
+def _is_as_given(node: ast.expr, name: str) -> bool:
+    """Is it the parameter, or the same with another type or on another device: `target.long()`?"""
+    match node:
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _KEEPING:
+            return _is_as_given(inner, name)
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _is_rank(node: ast.expr, name: str) -> bool:
@@ -323,6 +337,10 @@ def _read_loss(model: nn.Module, name: str) -> Seen:
     if seen.asks_rank:
         seen.least = 4
         return seen
+    others = (read_source(model, each) for each in inspect.signature(model.forward).parameters if each != name)
+    if count := next((other.rank for other in others if other.classes), 0):
+        seen.rank = count + 1  # scores of these classes
+        return seen
     space = sys.modules.get(type(model).__module__)
     for kind in list(vars(space).values()) if space is not None else ():
         if isinstance(kind, type) and issubclass(kind, nn.Module) and kind.__module__ == type(model).__module__:
@@ -352,7 +370,9 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
     )
     tokens_of = [spec for spec in specs if spec.dtype == "f32" and len(spec.dims) == 3 and spec not in ANYTHING]
     features = [spec.dims[-1] for spec in tokens_of]
-    if seen.joins_space and seen.fits(TensorSpec("f32", ("B", 1, "H", "W"))) and features:
+    if seen.classes and seen.rank in _PLACES:
+        ordered.insert(0, TensorSpec("i64", _PLACES[seen.rank], "below", 2))
+    elif seen.joins_space and seen.fits(TensorSpec("f32", ("B", 1, "H", "W"))) and features:
         ordered.insert(0, TensorSpec("f32", ("B", features[0], "H", "W")))
     elif seen.least == 3 and "mask" in name.lower():
         ordered.insert(0, TensorSpec("bool", ("B", "H", "W"), "zeros"))
@@ -376,6 +396,8 @@ def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) ->
 _USUAL: dict[int, tuple[tuple[str, ...], ...]] = {
     3: (("B", "T", "C"), ("B", "C", "L")), 4: (("B", "C", "H", "W"),), 5: (("B", "C", "D", "H", "W"),),
 }  # fmt: skip
+#: Shapes of the class of each place, by their number of dimensions.
+_PLACES = {1: ("B",), 2: ("B", "T"), 3: ("B", "H", "W"), 4: ("B", "D", "H", "W")}
 _CHANNELS = re.compile(r"(in(put)?_|img_|image_|n_|num_)?(channels?|chans?|ch)|c_?in|in_?c|in_?(dim|features|size)|dim")
 
 
