@@ -605,3 +605,36 @@ def test_a_configuration_that_is_made_of_another_one_ends(workspace, annotation)
     (found,) = looked_at(workspace, HEAD + OF_ITSELF.replace("{annotation}", annotation))
     assert isinstance(found, Found), found
     assert runs_in_eager(found) is not None
+
+
+DATA_FORMAT = (
+    HEAD
+    + """class Base(nn.Module):
+    def __init__(self, data_format: dict, width: int, more_formats: list):
+        super().__init__()
+        formats = [data_format] + more_formats
+        self.heads = nn.ModuleList(nn.Conv2d(each["channels"], width, 1) for each in formats)
+        self.tails = nn.ModuleList(nn.Conv2d(width, each["class_num"], 1) for each in formats)
+
+
+class Net(Base):
+    def __init__(self, data_format: ANNOTATION, width: int = 8, **kwargs):
+        super().__init__(data_format=data_format, width=width, **kwargs)
+        self.middle = nn.Conv2d(width, width, 3)
+
+    def forward(self, x):
+        return self.tails[0](self.middle(self.heads[0](x)))
+"""
+)
+
+
+@pytest.mark.parametrize("annotation", ["dict", "Dict", "Mapping[str, Any]"])
+def test_a_dictionary_of_which_only_a_base_reads_entries_gets_them(workspace, annotation):
+    head = "from collections.abc import Mapping\nfrom typing import Any, Dict\n"
+    put(workspace, "net.py", text := head + DATA_FORMAT.replace("ANNOTATION", annotation))
+    found = [
+        each for each in looked_at(workspace, text) if isinstance(each, Found) and type(each.model).__name__ == "Net"
+    ]
+    assert len(found) == 1
+    assert runs_in_eager(found[0]).dim() == 4
+    assert found[0].model.heads[0].in_channels == 3

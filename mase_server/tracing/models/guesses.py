@@ -242,7 +242,9 @@ class _Guess:
         if (member := next(iter(typing.get_args(annotation)), None)) is not None and _is_module_class(member):
             part = self._guess_part(member, name)
             return Made(lambda: [_make_argument(part) for _ in range(LISTED_PARTS)], f"[{part!r}] * {LISTED_PARTS}")
-        if annotation not in (int, float, str, bool) and self._is_configuration(name, function):
+        if annotation not in (int, float, str, bool) and (
+            _is_plain_mapping(annotation) or self._is_configuration(name, function)
+        ):
             return self._guess_configuration(name, getattr(function, "__name__", ""))
         if annotation is bool:
             return False
@@ -412,6 +414,12 @@ def _is_named(node: ast.AST, name: str) -> bool:
 
 def _list_config_fields(kind: type) -> set[str]:
     return {each.name for each in list_parameters(kind)} | set(getattr(kind, "__annotations__", ()))
+
+
+def _is_plain_mapping(annotation: Any) -> bool:
+    """Is it `dict`, or another mapping of names to values of which nothing is said?"""
+    kind, members = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    return inspect.isclass(kind) and issubclass(kind, Mapping) and members[1:] in ((), (Any,))
 
 
 def _is_config(kind: type) -> bool:

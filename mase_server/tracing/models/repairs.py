@@ -281,6 +281,8 @@ def _propose_dropped(clue: Clue, match: re.Match[str]) -> Changes:
 def _propose_sequences(clue: Clue, match: re.Match[str]) -> Changes:
     """A list instead of a number: all similar arguments at once, then one by one."""
     kind = list if "concatenate list" in clue.text else tuple
+    if kind is list:  # more of what the code has one of, which may be none
+        yield from ({name: []} for name in clue.culprits[:MAX_CULPRITS] if _is_number(clue.arguments[name]))
     scalars = [name for name in clue.culprits if _is_number(clue.arguments[name])][:MAX_CULPRITS]
     for name in scalars:
         if _SIDES.search(name.lower()):
