@@ -11,7 +11,7 @@ import pytest
 
 from mase_server.tracing.models.found import Found
 from mase_server.tracing.models.workspace import Workspace
-from tests.inputs.test_inputs_repairs import looked_at, runs_in_eager
+from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 
 MODEL = """
 import torch
@@ -444,3 +444,42 @@ def test_a_class_of_a_starred_import_is_meant_although_others_are_starred_too(wo
     )
     found = next(item for item in looked_at(workspace, text, "models.py") if isinstance(item, Found))
     assert runs_in_eager(found).shape[-1] == 7
+
+
+READER = """class Vocabulary:
+    def __init__(self, limit=None):
+        self.words = {}
+
+    def read(self, path):
+        self.words = {word: at for at, word in enumerate(open(path).read().split())}
+
+    def count(self):
+        return len(self.words)
+"""
+SPELLER = (
+    HEAD
+    + """class Net(nn.Module):
+    def __init__(self, vocab_size, width, padding_idx=0):
+        super().__init__()
+        self.table = nn.Embedding(vocab_size, width, padding_idx)
+        self.out = nn.Linear(width, vocab_size)
+
+    def forward(self, x):
+        return self.out(self.table(x))
+"""
+)
+
+
+def test_a_vocabulary_that_is_counted_before_it_is_read_has_a_usual_size(workspace):
+    put(workspace, "words.py", READER)
+    put(
+        workspace,
+        "train.py",
+        "from net import Net\nfrom words import Vocabulary\n\n\ndef main():\n    vocabulary = Vocabulary()\n"
+        "    vocabulary.read('words.txt')\n    size = vocabulary.count()\n    model = Net(size, 24)\n",
+    )
+    (found,) = looked_at(workspace, SPELLER)
+    assert isinstance(found, Found), found
+    assert found.arguments["vocab_size"] > 1
+    assert found.arguments["width"] == 24
+    assert runs_in_eager(found).shape[-1] == found.arguments["vocab_size"]

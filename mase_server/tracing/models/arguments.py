@@ -192,6 +192,8 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
+    if plan.guessed and any(isinstance(each, nn.Embedding) and not each.num_embeddings for each in model.modules()):
+        return ValueError("the number of rows of a table must be positive")  # a vocabulary that is read later
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
     again = partial(_make_model, plan, kind) if _holds_made(arguments) else call.rebuild()
@@ -299,6 +301,7 @@ class Repairs:
         starts = self._start_from_partial_calls() if self.usual else iter(())
         for _ in range(MAX_REPAIRS):
             # A configuration that lacks an entry gets it before others are guessed: making a large model again is slow.
+            # Nor is anything guessed before a written call is changed as its error suggests.
             start = None if self._waiting and self._is_lacking else next(starts, None)
             if start is None and (not self._waiting or budget.is_spent()):
                 return
@@ -342,7 +345,8 @@ class Repairs:
         step = _Step(plan.function, plan.arguments, plan.how, plan.free)
         self._seen.add(step.key())
         before, here = self._passed.get(step.key(), frozenset()), (*place_of(error), str(error))
-        self._is_lacking = isinstance(error, LackingError) and here not in before
+        is_written = bool(plan.arguments) and not plan.free and not before
+        self._is_lacking = (isinstance(error, LackingError) and here not in before) or is_written
         if here in before:
             return
         places = before | {here}

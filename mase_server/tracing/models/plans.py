@@ -99,17 +99,16 @@ def iterate_builder_starts(function: Callable[..., Any], around: Surroundings) -
 
 
 def iterate_starts(kind: type[nn.Module], around: Surroundings) -> Iterator[Start]:
-    """Calls whose arguments are partly known, the file's own first."""
-    wanted = {each.name for each in list_required_parameters(kind)}
+    """Calls whose arguments are known, or some of them, the file's own first."""
     own = (Call(call, around.tree, "") for call in calls_of(around.tree, kind.__name__))
     for found in itertools.islice(
         filter(_is_telling, itertools.chain(own, _iterate_calls_elsewhere(kind, around))), MAX_CALLS
     ):
         if isinstance(found.node.func, ast.Name) and found.node.func.id == kind.__name__:
-            given, lacking = evaluate_partly(
+            given, _ = evaluate_partly(
                 found.node, _collect_call_names(kind, found, around), found.tree, kind, found.file, around
             )
-            if given and (lacking or not wanted <= given.keys()):
+            if given:  # all of them, if the call failed as it is written
                 where = _describe_call_place(found, around) if found.file else "its file"
                 yield Start(kind, given, f"built as {where} builds it")
     yield from _from_settings(kind, around)

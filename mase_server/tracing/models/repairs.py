@@ -260,8 +260,10 @@ def _is_looked_up(clue: Clue, name: str) -> bool:
 
 
 def _propose_positive(clue: Clue, match: re.Match[str]) -> Changes:
-    """Positive sizes for those that mean "not yet known", such as a vocabulary of -1."""
-    open_ones = [name for name, value in clue.arguments.items() if type(value) is int and value <= 0]
+    """Positive sizes for those that mean "not yet known", such as a vocabulary of -1; of those that are 0, for names
+    whose usual value is positive."""
+    whole = {name: value for name, value in clue.arguments.items() if type(value) is int and value <= 0}
+    open_ones = [name for name, value in whole.items() if value or usual_argument(name) != 0]
     yield {name: guess_entry_value(name) for name in open_ones}
 
 
@@ -598,7 +600,7 @@ ROWS: tuple[Row, ...] = (
     (r"^AttributeError: '(?:int|float|bool)' object has no attribute '(\w+)'", _propose_record),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
-    (r"(?i)negative dimension|must be positive|non-negative|nonnegative", _propose_positive),
+    (r"(?i)negative dimension|must be positive|non-negative|nonnegative|dimension 0 with size 0", _propose_positive),
     (r"\bstr\b", _propose_parsed_numbers),
     (r"unexpected keyword argument '(\w+)'", _propose_dropped),
     (r"^AssertionError|^ValueError|^TypeError", _instance_of),
