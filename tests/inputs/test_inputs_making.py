@@ -443,7 +443,7 @@ class Classifier(nn.Module):
         self.fc = nn.Linear(width, 3)
 
     def forward(self, ids, segments):
-        PART = self.bert(ids, token_type_ids=segments)MEMBER
+        PART = self.bert(ids, kinds=segments)MEMBER
         return self.fc(pooled)
 """
 

@@ -483,3 +483,38 @@ def test_a_vocabulary_that_is_counted_before_it_is_read_has_a_usual_size(workspa
     assert found.arguments["vocab_size"] > 1
     assert found.arguments["width"] == 24
     assert runs_in_eager(found).shape[-1] == found.arguments["vocab_size"]
+
+
+WITH_BERT = (
+    HEAD
+    + """class Net(nn.Module):
+    def __init__(self, config, NAME):
+        super().__init__()
+        self.NAME = NAME
+        for each in self.NAME.parameters():
+            each.requires_grad = True
+        self.rnn = nn.LSTM(self.NAME.config.hidden_size, config.hidden_size, batch_first=True)
+        self.out = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, batch):
+        RESULTS
+        return self.out(self.rnn(states)[0][:, -1])
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("bert", "states, pooled = CALL"),
+        ("encoder", "states = CALL.last_hidden_state"),
+        ("plm", "found = CALL\n        states = found[0]"),
+    ],
+)
+def test_an_argument_that_is_called_as_a_language_model_is_one(workspace, name, results):
+    call = 'self.NAME(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"])'
+    text = WITH_BERT.replace("RESULTS", results.replace("CALL", call)).replace("NAME", name)
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.model.rnn.input_size == 768
+    assert runs_in_eager(found).dim() == 2

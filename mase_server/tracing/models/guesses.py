@@ -6,6 +6,7 @@ import ast
 import contextlib
 import copy
 import dataclasses
+import importlib
 import inspect
 import itertools
 import re
@@ -14,6 +15,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -255,6 +257,8 @@ class _Guess:
             return words[0]
         if re.search(r"list|sequence|iterable|tuple", str(annotation).lower()):
             return usual_list(name)
+        if annotation in (inspect.Parameter.empty, nn.Module) and _is_language_model(name, source):
+            return _guess_language_model(name, source)
         if annotation in (inspect.Parameter.empty, nn.Module) and _MODEL_NAME.fullmatch(name):
             if read := _list_attributes_read(name, source):
                 made = map(self.make, _find_classes_elsewhere(read, name, self.around))
@@ -505,6 +509,36 @@ def _list_calls(name: str, source: ast.AST) -> list[ast.Call]:
             case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=attribute)):
                 called.append((attribute, node))
     return [call for attribute, call in called if attribute in kept]
+
+
+#: Arguments by which a model of Hugging Face is called, and places of the width that its configuration has.
+_WORDS = frozenset({"input_ids", "attention_mask", "token_type_ids", "inputs_embeds"})
+_WIDTHS = frozenset({("config", "hidden_size"), ("config", "dim")})
+
+
+def _is_language_model(name: str, source: ast.AST) -> bool:
+    """Is an argument asked for the width that a configuration of Hugging Face has, or is it called as such a model is,
+    for several results? Only if transformers is there."""
+    calls = _list_calls(name, source)
+    named = any(keyword.arg in _WORDS for call in calls for keyword in call.keywords)
+    asked = any(read.path in _WIDTHS for read in reads_of(name, source))
+    return (asked or (named and _gives_several(calls, source))) and find_spec("transformers") is not None
+
+
+def _guess_language_model(name: str, source: ast.AST) -> Made:
+    """A small BERT of the usual width. It gives a tuple where the code unpacks its results."""
+    calls = _list_calls(name, source)
+    unpacks = any(
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and node.value in calls
+        for node in ast.walk(source)
+    )
+    options: Kwargs = {"num_hidden_layers": 2, **({"return_dict": False} if unpacks else {})}
+
+    def make() -> Any:
+        transformers = importlib.import_module("transformers")
+        return transformers.BertModel(transformers.BertConfig(**options))
+
+    return Made(make, f"BertModel(BertConfig({', '.join(f'{key}={value}' for key, value in options.items())}))")
 
 
 def _takes_several(calls: Sequence[ast.Call]) -> bool:
