@@ -325,6 +325,15 @@ PLAUSIBLE = {
         "return 1 - 2 * (p * y).sum() / (p.sum() + y.sum() + self.eps)",
         None,
     ),
+    "numbered objects of each picture": (
+        "self.eps = 1e-8",
+        "logit, inst_gt",
+        "logit, loss = F.softmax(logit, dim=1), 0\nfor k in range(logit.shape[0]):\n"
+        "    numbers = inst_gt[k].unique()\n    numbers, spread = numbers[numbers != 0], 0\n"
+        "    for number in numbers:\n        spread += logit[k][:, inst_gt[k] == number].var(dim=1).sum()\n"
+        "    loss += spread / (len(numbers) + self.eps)\nreturn loss",
+        "logit: f32[B=2, 3, H=32, W=32]; inst_gt: i64[B, H, W] < 2",
+    ),
     "scores whose dimensions are letters": (
         "self.smooth = 1.0",
         "p, q",

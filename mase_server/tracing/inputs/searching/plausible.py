@@ -57,7 +57,7 @@ class Seen:
 
     0: nothing.  sizes: the names that the code gives its shape.  joins_space: are the places of a map made tokens, of
     which the channels are the features?  asks_rank: does it ask for more than two dimensions, which it need not have?
-    takes_channel: does it read the first channel alone?  classes: does it make them one-hot, the classes a dimension?
+    takes_channel: does it read the first channel alone?  classes: does it make them one-hot, or ask which there are?
     """
 
     rank: int = 0
@@ -204,6 +204,11 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
         ):
             order = order[0].elts if order and isinstance(order[0], ast.Tuple | ast.List) else order
             seen.rank, seen.classes = seen.rank or len(order) - 1, True
+        case (
+            ast.Call(func=ast.Attribute(value=ast.Subscript(value=held, slice=ast.Name() | ast.Constant())), args=[])
+            | ast.Call(func=ast.Attribute(), args=[ast.Subscript(value=held, slice=ast.Name() | ast.Constant())])
+        ) if ast.unparse(node.func).endswith(".unique") and _is_as_given(held, name):
+            seen.rank, seen.classes = seen.rank or 3, True  # the objects in the picture of each sample
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="permute"), args=order) if owner == name:
             if len(order) > 1 and not any(isinstance(each, ast.Starred) for each in order):
                 seen.rank = seen.rank or len(order)
