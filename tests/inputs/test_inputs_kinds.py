@@ -322,6 +322,18 @@ KINDS = {
         "s = torch.stft(x, 64, 16, window=torch.hann_window(64), return_complex=True).abs()\n"
         "return self.conv(s.unsqueeze(1))",
     ),
+    "results of several layers": (
+        "self.queries = nn.Parameter(torch.zeros(3, 16))",
+        "sources: list[torch.Tensor], at: int",
+        "values = torch.stack(sources)\nkeys = F.rms_norm(values, (values.size(-1),))\n"
+        "weights = torch.einsum('dbtc,c->dbt', keys, self.queries[at]).softmax(0)\n"
+        "return torch.einsum('dbt,dbtc->btc', weights, values)",
+    ),
+    "maps of several layers in another order": (
+        "self.scale = nn.Parameter(torch.ones(1))",
+        "maps: list[torch.Tensor]",
+        "return self.scale * torch.stack(maps).permute(1, 0, 3, 4, 2)",
+    ),
     "a complex spectrum": (
         "self.layer = nn.Linear(2, 8)",
         "spec",

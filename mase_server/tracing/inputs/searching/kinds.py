@@ -358,10 +358,23 @@ def _match_repeats(failed: Failed, match: Match) -> Iterator[Inputs]:
     """`x.unsqueeze(1).repeat(1, n, 1)`: as many dimensions less as were too many for the repeats."""
     tensor, *repeats = failed.trail.args
     count = len(repeats[0]) if isinstance(repeats[0], list | tuple) else len(repeats)
+    yield from _change_sources(failed, tensor, count - tensor.dim())
+
+
+def _match_counts(failed: Failed, match: Match) -> Iterator[Inputs]:
+    """As many dimensions more as a call counts too few in one of its tensors, which may be a stack of several."""
+    operands = list(list_operands(failed.trail))
+    at = int(match.groupdict().get("at") or 0)
+    if at < len(operands):
+        yield from _change_sources(failed, operands[at], int(match["wanted"]) - int(match["had"]))
+
+
+def _change_sources(failed: Failed, tensor: torch.Tensor, more: int) -> Iterator[Inputs]:
+    """So many dimensions more for an input that a tensor was computed from."""
     for path in failed.sources(tensor):
         spec = failed.specs.get(path)
         if isinstance(spec, TensorSpec):
-            yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + count - tensor.dim())
+            yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + more)
 
 
 def _as_indexed(failed: Failed, match: Match) -> Iterator[Inputs]:
@@ -411,9 +424,9 @@ RANKS: tuple[Row, ...] = (
     (r"supposed to be a vector", lambda failed, match: _change_all_ranks(failed, failed.suspects(), 1)),
     (r"(?:must be|should be) (?:an? )?(\d)-?D", _match_told_ranks),
     (r"but got input of size|mode needs (\d)D", _match_told_ranks),
-    (r"len\(dims\) = (\d)", _match_told_ranks),
+    (r"input\.dim\(\) = (?P<had>\d) is not equal to len\(dims\) = (?P<wanted>\d)", _match_counts),
     (r"expected (\d) dims", _match_told_ranks),
-    (r"equation \((\d)\)", _match_told_ranks),
+    (r"equation \((?P<wanted>\d)\).*dimensions \((?P<had>\d)\) for operand (?P<at>\d)", _match_counts),
     (r"too many indices", _as_indexed),
     (r"(expected to be in range of \[-\d, \d\], but got) (\d)|too many indices", _add_dimension),
     (r"[Nn]umber of dimensions|same number of dimensions|tuple index out of range", _as_the_others),

@@ -36,7 +36,7 @@ from mase_server.tracing.inputs.searching.sizes import (
     propose_shorter,
 )
 from mase_server.tracing.inputs.searching.structure import ROWS as STRUCTURE
-from mase_server.tracing.inputs.searching.trees import get_inputs_key, iterate_tensor_specs, shape_of
+from mase_server.tracing.inputs.searching.trees import get_inputs_key, iterate_tensor_specs, put_member, shape_of
 from mase_server.tracing.inputs.spec import (
     LARGEST_FILLED,
     Inputs,
@@ -492,8 +492,20 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         level_ranks(failed),
         propose_shorter(failed),
     )
-    small = (_shrink_maps(each) for each in proposed if each != failed.inputs)
+    alike = itertools.chain.from_iterable(_keep_members_alike(failed.inputs, each) for each in proposed)
+    small = (_shrink_maps(each) for each in alike if each != failed.inputs)
     return list(itertools.islice((each for each in small if is_small(each)), MAX_CHANGES))
+
+
+def _keep_members_alike(before: Inputs, changed: Inputs) -> Iterator[Inputs]:
+    """A change of one member of a list, first for all members if they were alike, as those are that code stacks."""
+    for name, spec in changed.entries.items():
+        had = before.entries.get(name)
+        if isinstance(spec, SequenceSpec) and isinstance(had, SequenceSpec) and len(set(map(repr, had.items))) == 1:
+            others = [item for item in spec.items if item != had.items[0]]
+            if len(others) == 1 and len(spec.items) > 1:
+                yield put_member(changed, (name,), replace(spec, items=(others[0],) * len(spec.items)))
+    yield changed
 
 
 def _shrink_maps(inputs: Inputs) -> Inputs:
