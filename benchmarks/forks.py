@@ -17,8 +17,8 @@ from typing import Any
 
 GIBIBYTE = 1 << 30
 NICENESS = 10
-#: A child that got no processor is stopped after so many times its processor seconds.
-PATIENCE = 4
+#: A child that got no processor is stopped after so many times its processor seconds; one may wait for two others.
+PATIENCE = 16
 
 Job = Callable[[str], dict[str, Any]]
 
