@@ -1009,6 +1009,19 @@ def test_shape():
 """
 
 
-def test_a_test_file_that_pytest_skips_hides_no_model(tmp_path):
+def test_a_test_file_that_pytest_skips_hides_no_model(tmp_path, monkeypatch):
+    # No trace runs inside of pytest, whose own importer would take the file.
+    finders = [each for each in sys.meta_path if not type(each).__module__.startswith("_pytest")]
+    monkeypatch.setattr(sys, "meta_path", finders)
     files = {"net.py": HEAD + BODY.replace("width=4", "width"), "tests/test_net.py": SKIPPED}
+    assert [model["name"] for model in traced(tmp_path, files)["models"]] == ["Net"]
+
+
+@pytest.mark.parametrize("statement", ['pytest.importorskip("absent_package")', 'pytest.fail("not here")'])
+@pytest.mark.parametrize("place", ["net.py", "parts.py"])
+def test_what_pytest_skips_in_a_traced_or_imported_file_hides_no_model(tmp_path, place, statement):
+    skipped = f"import pytest\n\n{statement}\nWIDTH = 4\n"
+    model = HEAD + BODY
+    files = {"net.py": "try:\n    import parts\nexcept Exception:\n    parts = None\n" + model, "parts.py": ""}
+    files[place] = skipped + files[place]
     assert [model["name"] for model in traced(tmp_path, files)["models"]] == ["Net"]

@@ -5,7 +5,6 @@ Explainers, problems and quick fixes share these types.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,12 +21,6 @@ from mase_server.visible import hide_addresses
 
 #: Exceptions that the user's code may raise at our borders, including its `sys.exit` and KeyboardInterrupt.
 RAISED = (Exception, SystemExit, KeyboardInterrupt)
-
-
-def list_raised() -> tuple[type[BaseException], ...]:
-    """RAISED, and the exceptions by which pytest skips a module, if pytest is loaded."""
-    outcomes = sys.modules.get("_pytest.outcomes")
-    return (*RAISED, outcomes.OutcomeException) if outcomes is not None else RAISED
 
 
 @dataclass(frozen=True, slots=True)

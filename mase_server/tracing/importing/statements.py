@@ -93,6 +93,10 @@ class Cuts:
     most: int
 
 
+class SkippedError(Exception):
+    """pytest would skip the file, or let it fail, at this statement."""
+
+
 def execute_to_end(
     path: str,
     code: CodeType,
@@ -193,6 +197,12 @@ def _run_code(code: CodeType, call: _Call, names: Namespace, over: Namespace) ->
         if call.function is not None:
             return FunctionType(_find_code(code, call.function), names)(**call.names)
         return asyncio.run(eval(code, names)) if code.co_flags & inspect.CO_COROUTINE else exec(code, names)
+    except BaseException as error:
+        outcomes = sys.modules.get("_pytest.outcomes")
+        if outcomes is None or not isinstance(error, outcomes.OutcomeException):
+            raise
+        # pytest's own are no Exceptions, and would pass the borders to the user's code.
+        raise SkippedError(str(error)).with_traceback(error.__traceback__) from None
     finally:
         for name in (GIVEN, ROUND, *over):
             names.pop(name, None)

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mase_server.tracing.diagnosis.failure import RAISED, list_raised
+from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.program import Place
 from mase_server.tracing.importing.placeholders import Placeholder
 from mase_server.tracing.importing.source import Namespace, remember
@@ -270,7 +270,7 @@ class _Resolver:
             with collecting_failures():  # what it lacks is no matter of this file
                 held = importlib.import_module(module)
             found = getattr(held, name) if name else held
-        except list_raised():  # the border to the user's modules
+        except RAISED:  # the border to the user's modules
             return UNKNOWN
         return UNKNOWN if isinstance(found, Placeholder) else found
 
