@@ -334,6 +334,13 @@ PLAUSIBLE = {
         "    loss += spread / (len(numbers) + self.eps)\nreturn loss",
         "logit: f32[B=2, 3, H=32, W=32]; inst_gt: i64[B, H, W] < 2",
     ),
+    "features of places that are weighed": (
+        "self.first = nn.Sequential(nn.Linear(12, 8), nn.Tanh())\n"
+        "self.second = nn.Sequential(nn.Linear(8, 1), nn.Flatten(), nn.Softmax(dim=-1))",
+        "x",
+        "weights = self.second(self.first(x))\nreturn (weights.unsqueeze(2) * x).sum(dim=1)",
+        "x: f32[B=2, T=16, 12]",
+    ),
     "scores whose dimensions are letters": (
         "self.smooth = 1.0",
         "p, q",

@@ -218,6 +218,11 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             left = re.sub(r"\([^)]*\)", "_", pattern.partition("->")[0]).split()
             if owner == name and "..." not in left:
                 seen.rank = seen.rank or len(left)
+        case (
+            ast.BinOp(left=held, op=ast.Mult(), right=ast.Call(func=ast.Attribute(attr="unsqueeze"), args=[at]))
+            | ast.BinOp(left=ast.Call(func=ast.Attribute(attr="unsqueeze"), args=[at]), op=ast.Mult(), right=held)
+        ) if _is_as_given(held, name):
+            seen.least = max(seen.least, _least(at))  # a weight of each place: `weights.unsqueeze(2) * x`
         case ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=int(count))])):
             if _is_rank(left, name):
                 seen.rank = seen.rank or count
