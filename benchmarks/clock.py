@@ -125,7 +125,11 @@ def use_memory_registers(module: dict[str, Any]) -> int:
         if any(len(readers[bit]) > 1 for bit in outs.values()) or not all(map(cells.get, behind.values())):
             continue
         registers = {port: cells[name] for port, name in behind.items()}
-        if not all(_is_bare(each, outs[port], wires[f"CLK{port[2]}"]) for port, each in registers.items()):
+        # A word of 36 bits comes out of both sides, with the clock of the second.
+        is_wide = int(memory["parameters"]["DATA_WIDTH_B"], 2) == 36
+        if not all(
+            _is_bare(each, outs[port], wires[f"CLK{'B' if is_wide else port[2]}"]) for port, each in registers.items()
+        ):
             continue
         enables = {_enable(each) for each in registers.values()}
         if len(enables) != 1:

@@ -241,7 +241,8 @@ def test_the_page_holds_the_table_of_what_was_kept():
 def netlist(registers, **more_readers):
     """As Yosys writes it: a memory of the clock 2 with two bits, 10 and 11, and registers that read them."""
     wires = {"CLKA": [2], "CLKB": [2], "DOB0": [10], "DOB1": [11], "OCEB": ["1"], "ADB0": [3]}
-    memory = {"type": "DP16KD", "parameters": {"REGMODE_A": "NOREG", "REGMODE_B": "NOREG"}, "connections": wires}
+    modes = {"REGMODE_A": "NOREG", "REGMODE_B": "NOREG"}
+    memory = {"type": "DP16KD", "parameters": {"DATA_WIDTH_B": f"{9:032b}", **modes}, "connections": wires}
     cells = {"memory": memory}
     for number, (bit, changed) in enumerate(registers):
         wires = {"CLK": [2], "DI": [bit], "Q": [20 + number], "CE": [5], "LSR": ["0"], **changed}
@@ -249,7 +250,7 @@ def netlist(registers, **more_readers):
         cells[f"register_{number}"] = {"type": "TRELLIS_FF", "parameters": parameters, "connections": wires}
     for name, bit in more_readers.items():
         cells[name] = {"type": "LUT4", "parameters": {}, "connections": {"A": [bit], "Z": [30]}}
-    outputs = {"DOB0", "DOB1", "Q", "Z"}
+    outputs = {"DOA0", "DOB0", "DOB1", "Q", "Z"}
     for cell in cells.values():
         cell["port_directions"] = {port: "output" if port in outputs else "input" for port in cell["connections"]}
     return {"cells": cells, "ports": {"q": {"direction": "output", "bits": [20, 21]}}}
@@ -260,12 +261,24 @@ def test_a_memory_takes_in_the_registers_that_stand_bare_behind_it():
     assert clock.use_memory_registers(module) == 1
     assert list(module["cells"]) == ["memory"]
     memory = module["cells"]["memory"]
-    assert memory["parameters"] == {"REGMODE_A": "NOREG", "REGMODE_B": "OUTREG"}
+    assert memory["parameters"] == {"DATA_WIDTH_B": f"{9:032b}", "REGMODE_A": "NOREG", "REGMODE_B": "OUTREG"}
     assert {port: memory["connections"][port] for port in ("DOB0", "DOB1", "OCEB")} == {
         "DOB0": [20],
         "DOB1": [21],
         "OCEB": [5],
     }
+
+
+def test_a_memory_of_36_bits_has_registers_of_one_clock_on_both_sides():
+    """Yosys leaves the clock of the side that writes at 0 where nothing is written."""
+    module = netlist([(10, {}), (11, {}), (12, {})])
+    memory = module["cells"]["memory"]
+    memory["parameters"]["DATA_WIDTH_B"] = f"{36:032b}"
+    memory["connections"] |= {"CLKA": ["0"], "DOA0": [12]}
+    memory["port_directions"]["DOA0"] = "output"
+    assert clock.use_memory_registers(module) == 1
+    assert list(module["cells"]) == ["memory"]
+    assert [memory["parameters"][f"REGMODE_{side}"] for side in "AB"] == ["OUTREG", "OUTREG"]
 
 
 @pytest.mark.parametrize(
