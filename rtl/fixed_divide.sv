@@ -1,5 +1,6 @@
-/// Divide numbers without sign, rounded half to even: result = numerator * 2**FRACTION / denominator, saturated to the
-/// largest of RESULT_WIDTH bits with a sign. Restoring division, a stage for each bit of the quotient.
+/// Divide numbers without sign, rounded half to even: result = numerator * 2**FRACTION / denominator, saturated to
+/// RESULT_WIDTH bits with a sign, and the negative of that with `negative`. Restoring division, a stage for each bit of the
+/// quotient.
 /// QUOTIENT_WIDTH + 2 cycles of latency, one division per cycle. All stages move together while `moves` is high.
 /// Does not divide by 0, and takes no quotient of more than QUOTIENT_WIDTH bits.
 module fixed_divide #(
@@ -13,6 +14,7 @@ module fixed_divide #(
     input  logic                         moves,
     input  logic [  NUMERATOR_WIDTH-1:0] numerator,
     input  logic [DENOMINATOR_WIDTH-1:0] denominator,
+    input  logic                         negative,
     output logic [     RESULT_WIDTH-1:0] result
 );
   localparam int Width = DENOMINATOR_WIDTH + QUOTIENT_WIDTH;
@@ -42,6 +44,7 @@ module fixed_divide #(
 
   logic [QUOTIENT_WIDTH-1:0] quotient;
   logic [DENOMINATOR_WIDTH-1:0] rest, divisor;
+  logic [QUOTIENT_WIDTH:0] negative_at;
   logic up;
   logic [QUOTIENT_WIDTH-1:0] quotient_1;
   logic signed [DENOMINATOR_WIDTH+1:0] less;
@@ -52,7 +55,9 @@ module fixed_divide #(
   assign divisor = g_stage[QUOTIENT_WIDTH].divisor;
   // Up if twice the rest is more than the divisor, or as much where the quotient is odd: the sign of one difference.
   assign less = $signed({2'b0, divisor}) - $signed({1'b0, rest, quotient[0]});
-  assign rounded = $signed({2'b0, quotient_1}) + $signed((QUOTIENT_WIDTH + 2)'({1'b0, up}));
+  // -(q + 1) is ~q, and -q is ~q + 1.
+  assign rounded = $signed({2'b0, quotient_1} ^ {(QUOTIENT_WIDTH + 2) {negative_at[QUOTIENT_WIDTH]}})
+      + $signed((QUOTIENT_WIDTH + 2)'({1'b0, up ^ negative_at[QUOTIENT_WIDTH]}));
 
   fixed_saturate #(
       .DATA_IN_0_PRECISION_0(QUOTIENT_WIDTH + 2),
@@ -64,6 +69,7 @@ module fixed_divide #(
 
   always_ff @(posedge clk) begin
     if (moves) begin
+      negative_at <= (QUOTIENT_WIDTH + 1)'({negative_at, negative});
       quotient_1 <= quotient;
       up         <= less[DENOMINATOR_WIDTH+1];
       result     <= saturated;

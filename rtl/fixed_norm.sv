@@ -52,7 +52,7 @@ module fixed_norm #(
   localparam int NumeratorWidth = CentredWidth + ROOT_FRACTION;
   // |c| / root is at most sqrt(N), and twice that where the root has lost its fraction.
   localparam int QuotientWidth = (SizeBits + 1) / 2 + 2 + NORM_FRACTION;
-  localparam int NormWidth = QuotientWidth + 2;
+  localparam int NormWidth = QuotientWidth + 1;
   localparam int Divided = QuotientWidth + 3;  // with a stage for the magnitude
   // Products that need a multiplier: by the row's size, and by the weight.
   localparam bit SerialSize = SERIAL && MEAN && (Size & (Size - 1)) != 0;
@@ -292,14 +292,15 @@ module fixed_norm #(
     end
   end
 
-  // Weight and bias of a beat are there in the same cycle as its quotient.
+  // Weight and bias of a beat are there in the same cycle as its quotient, in a register behind their memory.
   localparam int AddressWidth = (Beats > 1) ? $clog2(Beats) : 1;
   logic [AddressWidth-1:0] beat;
-  logic [Lanes*WEIGHT_PRECISION_0-1:0] weight;
-  logic [Lanes*BIAS_PRECISION_0-1:0] bias;
+  logic [Lanes*WEIGHT_PRECISION_0-1:0] weight, weight_word;
+  logic [Lanes*BIAS_PRECISION_0-1:0] bias, bias_word;
+  always_ff @(posedge clk) if (moves) {weight, bias} <= {weight_word, bias_word};
   always_ff @(posedge clk) begin
     if (rst) beat <= '0;
-    else if (moves && valid_at[Divided-2]) beat <= (beat == AddressWidth'(Beats - 1)) ? '0 : beat + 1'b1;
+    else if (moves && valid_at[Divided-3]) beat <= (beat == AddressWidth'(Beats - 1)) ? '0 : beat + 1'b1;
   end
   if (HAS_WEIGHT) begin : g_weight
     rom #(
@@ -310,10 +311,10 @@ module fixed_norm #(
         .clk,
         .enable(moves),
         .address(beat),
-        .data(weight)
+        .data(weight_word)
     );
   end else begin : g_no_weight
-    assign weight = {Lanes{WEIGHT_PRECISION_0'(1)}};
+    assign weight_word = {Lanes{WEIGHT_PRECISION_0'(1)}};
   end
   if (HAS_BIAS) begin : g_bias
     rom #(
@@ -324,10 +325,10 @@ module fixed_norm #(
         .clk,
         .enable(moves),
         .address(beat),
-        .data(bias)
+        .data(bias_word)
     );
   end else begin : g_no_bias
-    assign bias = '0;
+    assign bias_word = '0;
   end
 
   localparam int FactoredWidth = NormWidth + WEIGHT_PRECISION_0;
@@ -407,8 +408,7 @@ module fixed_norm #(
     logic signed [CentredWidth-1:0] element;
     logic [CentredWidth-1:0] magnitude;
     logic [RootWidth-1:0] divisor;
-    logic [NormWidth-1:0] quotient;
-    logic [Divided-1:0] negative_at;
+    logic negative;
     logic signed [FactoredWidth-1:0] product;
     logic signed [BIAS_PRECISION_0-1:0] offset;
     logic signed [Width-1:0] exact;
@@ -416,7 +416,6 @@ module fixed_norm #(
     logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
 
     assign element = held[lane*CentredWidth+:CentredWidth];
-    assign norms[lane*NormWidth+:NormWidth] = negative_at[Divided-1] ? -quotient : quotient;
     assign product = products[lane*FactoredWidth+:FactoredWidth];
     assign offset = offsets[lane*BIAS_PRECISION_0+:BIAS_PRECISION_0];
 
@@ -431,7 +430,8 @@ module fixed_norm #(
         .moves,
         .numerator({magnitude, {ROOT_FRACTION{1'b0}}}),
         .denominator(divisor),
-        .result(quotient)
+        .negative,
+        .result(norms[lane*NormWidth+:NormWidth])
     );
 
     fixed_round #(
@@ -453,9 +453,9 @@ module fixed_norm #(
 
     always_ff @(posedge clk) begin
       if (moves) begin
-        negative_at <= {negative_at[Divided-2:0], element[CentredWidth-1]};
-        magnitude   <= element[CentredWidth-1] ? -element : element;
-        divisor     <= root;
+        negative  <= element[CentredWidth-1];
+        magnitude <= element[CentredWidth-1] ? -element : element;
+        divisor   <= root;
       end
       if (last_moves) begin
         exact <= (Width'(product) <<< ProductShift) + (Width'(offset) <<< BiasShift);

@@ -1,7 +1,7 @@
 /// The exact product of two signed numbers, with a register for it, and one for the factors unless BARE.
 /// Two cycles of latency, or one, and one product a cycle; all registers stand still while `moves` is low.
-/// Yosys leaves the registers of an ECP5's multipliers unused. Read with the macro ECP5, factors of up to 18 bits have
-/// a MULT18X18D with these registers inside; other tools find them by themselves.
+/// A factor of more than 18 bits needs several multipliers: their products have the first register, and the sum of these has
+/// the second, so that factors should come from registers; with BARE, all of it is one cycle.
 module fixed_product #(
     parameter int DATA_IN_0_PRECISION_0 = 8,
     parameter int DATA_IN_1_PRECISION_0 = 8,
@@ -14,60 +14,60 @@ module fixed_product #(
     input  logic signed [DATA_IN_1_PRECISION_0-1:0] data_in_1,
     output logic signed [                Width-1:0] product
 );
-`ifdef ECP5
-  localparam bit Primitive = DATA_IN_0_PRECISION_0 <= 18 && DATA_IN_1_PRECISION_0 <= 18;
-`else
-  localparam bit Primitive = 1'b0;
-`endif
+  // Bits of a number in parts of 17, of which the highest keeps the sign, and may have 18.
+  localparam int Parts0 = (DATA_IN_0_PRECISION_0 > 18) ? (DATA_IN_0_PRECISION_0 + 15) / 17 : 1;
+  localparam int Parts1 = (DATA_IN_1_PRECISION_0 > 18) ? (DATA_IN_1_PRECISION_0 + 15) / 17 : 1;
 
-  if (Primitive) begin : g_primitive
-`ifdef ECP5
-    logic [17:0] a, b;
-    logic [35:0] p;
-    assign a = 18'(data_in_0);
-    assign b = 18'(data_in_1);
-    MULT18X18D #(
-        .REG_INPUTA_CLK(BARE ? "NONE" : "CLK0"),
-        .REG_INPUTB_CLK(BARE ? "NONE" : "CLK0"),
-        .REG_OUTPUT_CLK("CLK0"),
-        .GSR("DISABLED")
-    ) multiplier (
-        .CLK0(clk),
-        .CE0(moves),
-        .RST0(1'b0),
-        .SIGNEDA(1'b1),
-        .SIGNEDB(1'b1),
-        .SOURCEA(1'b0),
-        .SOURCEB(1'b0),
-        .A0(a[0]), .A1(a[1]), .A2(a[2]), .A3(a[3]), .A4(a[4]), .A5(a[5]),
-        .A6(a[6]), .A7(a[7]), .A8(a[8]), .A9(a[9]), .A10(a[10]), .A11(a[11]),
-        .A12(a[12]), .A13(a[13]), .A14(a[14]), .A15(a[15]), .A16(a[16]), .A17(a[17]),
-        .B0(b[0]), .B1(b[1]), .B2(b[2]), .B3(b[3]), .B4(b[4]), .B5(b[5]),
-        .B6(b[6]), .B7(b[7]), .B8(b[8]), .B9(b[9]), .B10(b[10]), .B11(b[11]),
-        .B12(b[12]), .B13(b[13]), .B14(b[14]), .B15(b[15]), .B16(b[16]), .B17(b[17]),
-        .C0(1'b0), .C1(1'b0), .C2(1'b0), .C3(1'b0), .C4(1'b0), .C5(1'b0), .C6(1'b0), .C7(1'b0), .C8(1'b0),
-        .C9(1'b0), .C10(1'b0), .C11(1'b0), .C12(1'b0), .C13(1'b0), .C14(1'b0), .C15(1'b0), .C16(1'b0), .C17(1'b0),
-        .P0(p[0]), .P1(p[1]), .P2(p[2]), .P3(p[3]), .P4(p[4]), .P5(p[5]),
-        .P6(p[6]), .P7(p[7]), .P8(p[8]), .P9(p[9]), .P10(p[10]), .P11(p[11]),
-        .P12(p[12]), .P13(p[13]), .P14(p[14]), .P15(p[15]), .P16(p[16]), .P17(p[17]),
-        .P18(p[18]), .P19(p[19]), .P20(p[20]), .P21(p[21]), .P22(p[22]), .P23(p[23]),
-        .P24(p[24]), .P25(p[25]), .P26(p[26]), .P27(p[27]), .P28(p[28]), .P29(p[29]),
-        .P30(p[30]), .P31(p[31]), .P32(p[32]), .P33(p[33]), .P34(p[34]), .P35(p[35])
-    );
-    assign product = Width'(p);
-`endif
-  end else begin : g_registers
-    logic signed [DATA_IN_0_PRECISION_0-1:0] left;
-    logic signed [DATA_IN_1_PRECISION_0-1:0] right;
-    if (BARE) begin : g_bare
-      assign left  = data_in_0;
-      assign right = data_in_1;
-    end else begin : g_factors
-      // Products of the same factor have it for themselves, near their multipliers; synthesis would share one register.
-      (* keep *)
-      always_ff @(posedge clk) if (moves) left <= data_in_0;
-      always_ff @(posedge clk) if (moves) right <= data_in_1;
+  if (!BARE && Parts0 * Parts1 > 1) begin : g_parts
+    logic [Parts0*Parts1*Width-1:0] placed;
+    for (genvar i = 0; i < Parts0; i++) begin : g_of_0
+      for (genvar j = 0; j < Parts1; j++) begin : g_of_1
+        localparam int Bits0 = (i < Parts0 - 1) ? 18 : DATA_IN_0_PRECISION_0 - 17 * i;
+        localparam int Bits1 = (j < Parts1 - 1) ? 18 : DATA_IN_1_PRECISION_0 - 17 * j;
+        logic signed [Bits0-1:0] left;
+        logic signed [Bits1-1:0] right;
+        logic signed [Bits0+Bits1-1:0] part;
+        if (i < Parts0 - 1) begin : g_low_0
+          assign left = {1'b0, data_in_0[17*i+:17]};
+        end else begin : g_high_0
+          assign left = data_in_0[17*i+:Bits0];
+        end
+        if (j < Parts1 - 1) begin : g_low_1
+          assign right = {1'b0, data_in_1[17*j+:17]};
+        end else begin : g_high_1
+          assign right = data_in_1[17*j+:Bits1];
+        end
+        multiplier #(
+            .DATA_IN_0_PRECISION_0(Bits0),
+            .DATA_IN_1_PRECISION_0(Bits1),
+            .BARE(1'b1)
+        ) multiplies (
+            .clk,
+            .moves,
+            .data_in_0(left),
+            .data_in_1(right),
+            .product(part)
+        );
+        assign placed[(i*Parts1+j)*Width+:Width] = Width'(part) <<< (17 * (i + j));
+      end
     end
-    always_ff @(posedge clk) if (moves) product <= left * right;
+    logic signed [Width-1:0] sum;
+    always_comb begin
+      sum = '0;
+      for (int at = 0; at < Parts0 * Parts1; at++) sum += placed[at*Width+:Width];
+    end
+    always_ff @(posedge clk) if (moves) product <= sum;
+  end else begin : g_whole
+    multiplier #(
+        .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+        .DATA_IN_1_PRECISION_0(DATA_IN_1_PRECISION_0),
+        .BARE(BARE)
+    ) multiplies (
+        .clk,
+        .moves,
+        .data_in_0,
+        .data_in_1,
+        .product
+    );
   end
 endmodule

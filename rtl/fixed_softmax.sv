@@ -191,6 +191,7 @@ module fixed_softmax #(
         .moves,
         .numerator(term[lane*ExpWidth+:ExpWidth]),
         .denominator(denominator),
+        .negative(1'b0),
         .result(data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0])
     );
   end

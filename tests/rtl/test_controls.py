@@ -147,6 +147,9 @@ WRONG = {
     "fixed_divide: another rounding": lambda: written(
         parts.divide(1, 6, 6, 4, 6, 9), ".denominator,", ".denominator(denominator ^ 1'b1),"
     ),
+    "fixed_product: another sign": lambda: written(
+        parts.product(1, 20, 8, False), ".data_in_0(left)", ".data_in_0(~left)"
+    ),
     "stream_hold: a beat too long": lambda: written(parts.hold(1, 8, 3), ".COUNT(3)", ".COUNT(4)"),
     "fixed_norm: without the mean": lambda: but(rows.norm_case(1, 2, Norm(8, DATA, DATA)), MEAN=0),
     "serial_multiply: another sign": lambda: written(
@@ -236,11 +239,11 @@ def named():
 INSIDE = {
     "adder_tree": "fixed_linear",
     "fixed_mac": "fixed_linear",
-    "fixed_product": "fixed_linear",
     "fixed_requantise": "fixed_cast",
     "fixed_round": "fixed_cast",
     "fixed_saturate": "fixed_linear",
     "loop_counter": "sliding_window",
+    "multiplier": "fixed_product",
     "ram": "repeat_buffer",
     "register_file": "fifo",
 }

@@ -207,11 +207,11 @@ assign moves = !{{data_out_0_valid}} || {{data_out_0_ready}};
 assign {{data_in_0_ready}} = moves;
 assign {{data_out_0_valid}} = at[{stages} + 1];
 always_ff @(posedge clk) if (rst) at <= '0; else if (moves) at <= {{{{at[{stages}:0], {{data_in_0_valid}}}}}};
-logic [{top} - 1:0] numerator; logic [{bottom} - 1:0] denominator;
-assign {{{{denominator, numerator}}}} = {{data_in_0}};
+logic [{top} - 1:0] numerator; logic [{bottom} - 1:0] denominator; logic negative;
+assign {{{{negative, denominator, numerator}}}} = {{data_in_0}};
 fixed_divide #(.NUMERATOR_WIDTH({top}), .DENOMINATOR_WIDTH({bottom}), .FRACTION({fraction}),
   .QUOTIENT_WIDTH({stages}), .RESULT_WIDTH({result})) divide (.clk, .moves, .numerator, .denominator,
-  .result({{data_out_0}}));"""
+  .negative, .result({{data_out_0}}));"""
 
 
 def divide(number, top, bottom, fraction, quotient, result):
@@ -220,13 +220,48 @@ def divide(number, top, bottom, fraction, quotient, result):
     below = torch.randint(1, 1 << bottom, (60,), generator=random).tolist()
     most = [min(1 << top, -(-(each << quotient) >> fraction)) for each in below]
     above = [int(torch.randint(0, max(1, each), (), generator=random)) for each in most]
-    exact = (round(Fraction(a << fraction, b)) for a, b in zip(above, below, strict=True))
-    largest = (1 << (result - 1)) - 1
-    beats = [a | b << top for a, b in zip(above, below, strict=True)]
+    signs = torch.randint(0, 2, (60,), generator=random).tolist()
+    exact = [round(Fraction((-a if s else a) << fraction, b)) for a, b, s in zip(above, below, signs, strict=True)]
+    least, mask = -1 << (result - 1), (1 << result) - 1
+    outs = [min(max(each, least), ~least) & mask for each in exact]
+    beats = [a | b << top | s << (top + bottom) for a, b, s in zip(above, below, signs, strict=True)]
     body = DIVIDE.format(top=top, bottom=bottom, fraction=fraction, stages=quotient, result=result)
-    ins, outs = Stream(top + bottom, beats), Stream(result, [min(each, largest) for each in exact])
     parameters = {"NUMERATOR_WIDTH": top, "DENOMINATOR_WIDTH": bottom, "FRACTION": fraction, "RESULT_WIDTH": result}
-    return Case("fixed_divide", parameters, {"data_in_0": ins}, {"data_out_0": outs}, body=body)
+    ins = {"data_in_0": Stream(top + bottom + 1, beats)}
+    return Case("fixed_divide", parameters, ins, {"data_out_0": Stream(result, outs)}, body=body)
+
+
+PRODUCT = """logic [1:0] at; logic moves; logic signed [{left} - 1:0] left; logic signed [{right} - 1:0] right;
+assign moves = !{{data_out_0_valid}} || {{data_out_0_ready}};
+assign {{data_in_0_ready}} = moves;
+assign {{data_out_0_valid}} = at[{cycles} - 1];
+always_ff @(posedge clk) if (rst) at <= '0; else if (moves) at <= {{{{at[0], {{data_in_0_valid}}}}}};
+assign {{{{right, left}}}} = {{data_in_0}};
+fixed_product #(.DATA_IN_0_PRECISION_0({left}), .DATA_IN_1_PRECISION_0({right}), .BARE({bare})) multiply (
+  .clk, .moves, .data_in_0(left), .data_in_1(right), .product({{data_out_0}}));"""
+
+
+def product(number, left, right, is_bare):
+    """Two factors, the extremes of their widths among them."""
+    random = generator(number)
+    ends = [(-1 << (left - 1), -1 << (right - 1)), (-1 << (left - 1), ~(-1 << (right - 1))), (-1, -1)]
+    drawn_ones = [
+        [int(torch.randint(-1 << (bits - 1), 1 << (bits - 1), (), generator=random)) for bits in (left, right)]
+        for _ in range(60)
+    ]
+    pairs = [*ends, *drawn_ones]
+    ins = [a % (1 << left) | b % (1 << right) << left for a, b in pairs]
+    outs = [a * b % (1 << (left + right)) for a, b in pairs]
+    body = PRODUCT.format(left=left, right=right, bare=int(is_bare), cycles=1 if is_bare else 2)
+    parameters = {"DATA_IN_0_PRECISION_0": left, "DATA_IN_1_PRECISION_0": right, "BARE": int(is_bare)}
+    streams = {"data_in_0": Stream(left + right, ins)}, {"data_out_0": Stream(left + right, outs)}
+    return Case("fixed_product", parameters, *streams, body=body)
+
+
+def test_products_are_exact():
+    """18 bits is what one multiplier takes, 35 what two do."""
+    bits = st.one_of(st.sampled_from((18, 19, 35, 36)), st.integers(2, 45))
+    Bench(numbered(product, st.tuples(bits, bits, st.booleans()))).check_all()
 
 
 WIDTHS = st.integers(2, 10)
@@ -315,7 +350,7 @@ def test_rates_and_latencies_are_those_of_the_contracts():
         assert (result.first_cycle, result.last_cycle - result.first_cycle) == (first, between), case
 
 
-#: A multiplier of an ECP5, as far as fixed_product uses it: registers for factors and product, all of one clock.
+#: A multiplier of an ECP5, as far as `multiplier` uses it: registers for factors and product, all of one clock.
 _MULTIPLIER = """
 module MULT18X18D #(parameter REG_INPUTA_CLK = "", REG_INPUTB_CLK = "", REG_OUTPUT_CLK = "", GSR = "") (
   input CLK0, CE0, RST0, SIGNEDA, SIGNEDB, SOURCEA, SOURCEB, input {factors}, output {product});
@@ -339,12 +374,12 @@ def test_a_multiplier_of_an_ecp5_makes_the_same_products(tmp_path):
     ports = {"factors": ", ".join(a + b + c), "product": ", ".join(p)}
     text = _MULTIPLIER.format(**ports, **{name: ", ".join(bits) for name, bits in zip("abp", (a, b, p), strict=True)})
     (tmp_path / "multiplier.v").write_text(text)
-    product, widths = RTL / "fixed_product.sv", "chparam -set DATA_IN_0_PRECISION_0 3 -set DATA_IN_1_PRECISION_0 4"
+    product, widths = RTL / "multiplier.sv", "chparam -set DATA_IN_0_PRECISION_0 3 -set DATA_IN_1_PRECISION_0 4"
     read = (
-        f"read_verilog -sv -D ECP5 {product}; read_verilog multiplier.v; {widths} fixed_product; prep -flatten -top "
-        f"fixed_product; rename fixed_product primitive; design -stash primitive; read_verilog -sv {product}; {widths} "
-        "fixed_product; prep -flatten -top fixed_product; design -copy-from primitive primitive"
+        f"read_verilog -sv -D ECP5 {product}; read_verilog multiplier.v; {widths} multiplier; prep -flatten -top "
+        f"multiplier; rename multiplier primitive; design -stash primitive; read_verilog -sv {product}; {widths} "
+        "multiplier; prep -flatten -top multiplier; design -copy-from primitive primitive"
     )
-    proof = "miter -equiv -make_assert -flatten fixed_product primitive both; cd both; sat -verify -prove-asserts"
+    proof = "miter -equiv -make_assert -flatten multiplier primitive both; cd both; sat -verify -prove-asserts"
     steps = f"{read}; {proof} -set-at 1 in_moves 1 -set-at 2 in_moves 1 -prove-skip 2 -seq 6"
     run(["yosys", "-q", "-p", steps], cwd=tmp_path)
