@@ -1,9 +1,10 @@
 /// The biases of dot products, a word for each beat of results, in a rom with the contents of FILE; zeros without HAS_BIAS.
-/// One cycle of latency, one word per cycle. No handshake. Does not check addresses, as rom.
+/// One cycle of latency, two if REGISTERED, one word per cycle. No handshake. Does not check addresses, as rom.
 module bias_memory #(
     parameter bit HAS_BIAS = 1'b1,
     parameter int DATA_WIDTH = 16,
     parameter int DEPTH = 16,
+    parameter bit REGISTERED = 1'b0,
     parameter FILE = "bias.mem",
     localparam int AddressWidth = (DEPTH > 1) ? $clog2(DEPTH) : 1
 ) (
@@ -15,6 +16,7 @@ module bias_memory #(
     rom #(
         .DATA_WIDTH(DATA_WIDTH),
         .DEPTH(DEPTH),
+        .REGISTERED(REGISTERED),
         .FILE(FILE)
     ) biases (
         .clk,

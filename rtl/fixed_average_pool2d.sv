@@ -1,7 +1,7 @@
 /// The mean of every window of every channel, the border of zeros counted; images as rows, columns, channels, PAR of them
 /// at a time. The sum is exact, divided and rounded once: half to even, then saturated.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
-/// Eight cycles of latency after the last beat of a window, five if that is the whole image. Stores the rows of one window,
+/// Nine cycles of latency after the last beat of a window, five if that is the whole image. Stores the rows of one window,
 /// and SPARE pixels more; nothing if the window is the whole image.
 /// Does not cut the ready path at its output. Is arithmetic.average_pool2d in Python.
 module fixed_average_pool2d #(

@@ -5,7 +5,7 @@
 /// and 1, or KERNEL_HEIGHT and some columns, their numbers dividing the kernel's. A part of a column or of a window is a
 /// piece of the whole, which is there at once.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH / TAPS * (IN / GROUPS / PAR_IN) * (OUT / PAR_OUT) cycles, if its
-/// pixels come in time. 9 + $clog2(TAPS * PAR_IN) cycles of latency from the last pixel of the first window (3 more with
+/// pixels come in time. 10 + $clog2(TAPS * PAR_IN) cycles of latency from the last pixel of the first window (3 more with
 /// TAPS, 4 with pieces), and the cycles of one dot product. Stores the rows of one window, and SPARE pixels, with TAPS columns, more.
 /// Cuts both paths, but for the ready of a border and of TAPS.
 /// Memory files as of fixed_linear_core: a filter's elements are kernel rows, kernel columns, channels of its group; with

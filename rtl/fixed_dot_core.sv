@@ -1,9 +1,9 @@
 /// Dot products of a stream with weights from outside: the sequence, the places for results and the arithmetic of
 /// fixed_linear, fixed_conv2d and fixed_matmul. A vector arrives again for every beat of results, OUT / PAR_OUT times.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters), one beat per cycle.
-/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result; 1 more with EXPONENTS, which are those
+/// 8 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result; 1 more with EXPONENTS, which are those
 /// of fixed_mac.
-/// `weight_address` counts beats of input, then of output; `weight` is wanted a cycle later, and the bias likewise.
+/// `weight_address` counts beats of input, then of output; `weight` is wanted two cycles later, and the bias likewise.
 /// With ROWS so many vectors come one after the other for each beat of results: `bias_address` waits for all of them, and the
 /// weights have to repeat themselves.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide. Does not cut the path of ready: one gate is in it.
@@ -62,7 +62,7 @@ module fixed_dot_core #(
   localparam int Levels = $clog2(DATA_IN_0_PARALLELISM_DIM_0);
   // A result's place in the output fifo is kept from its last step on, until it leaves Delay cycles later at the earliest.
   localparam int Aligned = (DATA_IN_0_EXPONENTS + WEIGHT_EXPONENTS > 0) ? 1 : 0;
-  localparam int Delay = 8 + Levels + Aligned;
+  localparam int Delay = 9 + Levels + Aligned;
   localparam int Places = (Delay + BeatsIn - 1) / BeatsIn + 1;
   localparam int PlacesWidth = $clog2(Places + 1);
   localparam int LastAt = Levels + 1 + Aligned;
@@ -97,24 +97,25 @@ module fixed_dot_core #(
     end
   end
 
-  // The weights come a cycle after their weight_address; data and flags wait for them.
-  logic [InWidth-1:0] vector_1;
-  logic valid_1, first_1;
+  // The weights come two cycles after their weight_address; data and flags wait for them.
+  logic [InWidth-1:0] vector_1, vector_2;
+  logic valid_1, valid_2, first_1, first_2;
   logic [LastAt:0] last_at;
 
   always_ff @(posedge clk) begin
-    if (rst) {valid_1, last_at} <= '0;
+    if (rst) {valid_2, valid_1, last_at} <= '0;
     else begin
-      valid_1 <= step;
+      {valid_2, valid_1} <= {valid_1, step};
       last_at <= {last_at[LastAt-1:0], step && last};
     end
   end
+
   always_ff @(posedge clk) begin
-    first_1  <= index == '0;
-    vector_1 <= data_in_0;
+    {first_2, first_1}   <= {first_1, index == '0};
+    {vector_2, vector_1} <= {vector_1, data_in_0};
   end
 
-  // The bias is wanted Levels + 3 cycles after the first step of its sum, one later with exponents.
+  // The bias is wanted Levels + 4 cycles after the first step of its sum, one later with exponents.
   logic last_row;
   loop_counter #(.COUNT(ROWS)) rows (.clk, .rst, .step(last_at[LastAt]), .last(last_row));
 
@@ -148,11 +149,11 @@ module fixed_dot_core #(
   ) mac (
       .clk,
       .rst,
-      .data(vector_1),
+      .data(vector_2),
       .weight,
-      .valid(valid_1),
-      .first(first_1),
-      .last(last_at[0]),
+      .valid(valid_2),
+      .first(first_2),
+      .last(last_at[1]),
       .bias,
       .result,
       .result_valid

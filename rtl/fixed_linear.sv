@@ -1,7 +1,7 @@
 /// activation(x W^T + b) of a stream of vectors, weights and biases in memories; the activation is ReLU or none.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters); a vector takes (IN / PAR_IN) * (OUT / PAR_OUT) cycles
 /// and the next one follows without a gap: it arrives while this one is worked on. Cuts both paths of the stream.
-/// From the first beat to the first result IN / PAR_IN + 8 + $clog2(PAR_IN) cycles of latency, one less if OUT = PAR_OUT.
+/// From the first beat to the first result IN / PAR_IN + 9 + $clog2(PAR_IN) cycles of latency, one less if OUT = PAR_OUT.
 /// With EXPONENTS, which are those of fixed_mac, 1 more. The memory files are those of fixed_linear_core. Is arithmetic.linear in Python.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide.
 module fixed_linear #(

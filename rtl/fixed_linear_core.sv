@@ -1,6 +1,6 @@
 /// The working half of fixed_linear and fixed_conv2d: fixed_dot_core with its weights and biases in memories.
 /// A vector arrives again for every beat of results, OUT / PAR_OUT times. One beat per cycle,
-/// 7 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
+/// 8 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
 /// WEIGHT_FILE has (OUT / PAR_OUT) * (IN / PAR_IN) words, input beats fastest; weight [b, a] of a word's PAR_OUT x
 /// PAR_IN block is element b * PAR_IN + a. With WEIGHT_EXPONENTS, one stands above the PAR_IN elements of each b. BIAS_FILE has OUT / PAR_OUT words.
 /// Does not cut the path of ready: one gate is in it.
@@ -52,6 +52,7 @@ module fixed_linear_core #(
   rom #(
       .DATA_WIDTH(WeightWidth),
       .DEPTH(BeatsIn * BeatsOut),
+      .REGISTERED(1'b1),
       .FILE(WEIGHT_FILE)
   ) weights (
       .clk,
@@ -64,6 +65,7 @@ module fixed_linear_core #(
       .HAS_BIAS(HAS_BIAS),
       .DATA_WIDTH(BiasWidth),
       .DEPTH(BeatsOut),
+      .REGISTERED(1'b1),
       .FILE(BIAS_FILE)
   ) biases (
       .clk,

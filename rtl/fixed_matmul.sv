@@ -1,7 +1,7 @@
 /// x y^T of two streams of matrices: x has ROWS rows of IN numbers, y OUT rows of IN numbers; the result ROWS rows of OUT.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters); both streams come PAR_IN numbers a beat.
 /// A pair of matrices takes ROWS * (IN / PAR_IN) * (OUT / PAR_OUT) cycles, and the next one follows without a gap if it
-/// arrives in that time. 8 + $clog2(PAR_IN) cycles of latency from the last beat of y to the end of the first dot product, less
+/// arrives in that time. 9 + $clog2(PAR_IN) cycles of latency from the last beat of y to the end of the first dot product, less
 /// one beat. Stores two y. Cuts all paths.
 /// Is arithmetic.matmul in Python. Does not take sizes that PAR_IN and PAR_OUT do not divide.
 module fixed_matmul #(
@@ -42,7 +42,8 @@ module fixed_matmul #(
   logic [InWidth-1:0] row;
   logic row_valid, row_ready, full, step, last;
   logic [AddressWidth-1:0] address;
-  logic [DATA_OUT_0_PARALLELISM_DIM_0*In1Width-1:0] weight;
+  logic [DATA_OUT_0_PARALLELISM_DIM_0*In1Width-1:0] weight, weight_1;
+  always_ff @(posedge clk) weight_1 <= weight;
 
   repeat_buffer #(
       .DATA_WIDTH(InWidth),
@@ -113,7 +114,7 @@ module fixed_matmul #(
       .data_in_0_valid(row_valid && full),
       .data_in_0_ready(row_ready),
       .weight_address(address),
-      .weight,
+      .weight(weight_1),
       .bias_address(unused_bias_address),
       .bias('0),
       .data_out_0,

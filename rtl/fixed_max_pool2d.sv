@@ -1,6 +1,6 @@
 /// The largest element of every window of every channel, images as rows, columns, channels, PAR of them at a time.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
-/// Four cycles of latency after the last beat of a window. Stores the rows of one window, and SPARE pixels more.
+/// Five cycles of latency after the last beat of a window. Stores the rows of one window, and SPARE pixels more.
 /// Does not cut the ready path at its output. Is arithmetic.max_pool2d in Python.
 module fixed_max_pool2d #(
     parameter int DATA_IN_0_PRECISION_0       = 8,

@@ -1,7 +1,7 @@
 /// The front of convolutions and pools: a border around an image (PADDING_*, image_padding), if it has one, then its windows
 /// (sliding_window), or several of their positions at once (parallel_window): KERNEL_PARALLELISM_DIM_1 rows and
 /// KERNEL_PARALLELISM_DIM_0 columns of a window, 1 and 1, KERNEL_HEIGHT and 1, or all. Sizes are those without the border.
-/// Rate, storage and latency are those of these three; with REGISTERED one cycle more, and a register behind the memory.
+/// Rate, storage and latency are those of these three; with REGISTERED two cycles more: a register behind the memory, and a skid buffer.
 /// With WHOLE the only window is the whole image: its pixels pass in their order, without latency and storage.
 /// Cuts both paths, but for the ready of a border, of several positions at once, and of WHOLE.
 module padded_windows #(
@@ -147,15 +147,23 @@ module padded_windows #(
   end
 
   if (REGISTERED) begin : g_registered
-    // Memories are slow to read: what they give has a register before it is compared or summed.
+    // Memories are slow to read: what they give has one register, which a block memory can take in, and ready ends behind it.
+    logic [OutWidth-1:0] beat;
+    logic beat_valid, beat_ready;
+    assign window_ready = !beat_valid || beat_ready;
+    always_ff @(posedge clk) begin
+      if (rst) beat_valid <= 1'b0;
+      else if (window_ready) beat_valid <= window_valid;
+    end
+    always_ff @(posedge clk) if (window_ready) beat <= window;
     skid_buffer #(
         .DATA_WIDTH(OutWidth)
     ) registers (
         .clk,
         .rst,
-        .data_in_0(window),
-        .data_in_0_valid(window_valid),
-        .data_in_0_ready(window_ready),
+        .data_in_0(beat),
+        .data_in_0_valid(beat_valid),
+        .data_in_0_ready(beat_ready),
         .data_out_0,
         .data_out_0_valid,
         .data_out_0_ready

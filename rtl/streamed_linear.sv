@@ -3,7 +3,7 @@
 /// row while the next ones already come (two such tiles of memory); with ROWS 1 there are none, and weights pass through.
 /// PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters); ROWS vectors take ROWS * (IN / PAR_IN) * (OUT / PAR_OUT) cycles
 /// if the weights keep up, and the next ones follow without a gap. From the first beat to the first result those of all but the
-/// last beats of results, and 13 + $clog2(PAR_IN) cycles of latency at most. Stores 2 * ROWS vectors and their results. Cuts both
+/// last beats of results, and 14 + $clog2(PAR_IN) cycles of latency at most. Stores 2 * ROWS vectors and their results. Cuts both
 /// paths of the stream, not that of the weights.
 /// A word is the weights of a cycle, in the order of fixed_linear_core. Whole words stand in a beat, the first one lowest; wider
 /// ones take beats of their own, the first one lowest. The last beat of the weights is filled up. Biases are in a memory.
@@ -50,7 +50,7 @@ module streamed_linear #(
   localparam int BiasWidth = DATA_OUT_0_PARALLELISM_DIM_0 * BIAS_PRECISION_0;
 
   // Beats of the bus as words.
-  logic [WordWidth-1:0] word, weight, weight_1;
+  logic [WordWidth-1:0] word, weight, weight_1, weight_2;
   logic word_valid, word_ready, weight_valid, weight_ready;
 
   if (WordWidth <= BUS_WIDTH) begin : g_narrow
@@ -148,7 +148,7 @@ module streamed_linear #(
     );
   end
 
-  // Both move together; the core wants the weight a cycle later.
+  // Both move together; the core wants the weight two cycles later.
   logic ready;
   logic [AddressWidth-1:0] unused_place;
   logic [OutIndexWidth-1:0] bias_address;
@@ -158,12 +158,13 @@ module streamed_linear #(
 
   assign vector_ready = ready && weight_valid;
   assign weight_ready = ready && vector_valid;
-  always_ff @(posedge clk) weight_1 <= weight;
+  always_ff @(posedge clk) {weight_2, weight_1} <= {weight_1, weight};
 
   bias_memory #(
       .HAS_BIAS(HAS_BIAS),
       .DATA_WIDTH(BiasWidth),
       .DEPTH(BeatsOut),
+      .REGISTERED(1'b1),
       .FILE(BIAS_FILE)
   ) biases (
       .clk,
@@ -195,7 +196,7 @@ module streamed_linear #(
       .data_in_0_valid(vector_valid && weight_valid),
       .data_in_0_ready(ready),
       .weight_address(unused_place),  // the weights come by themselves
-      .weight(weight_1),
+      .weight(weight_2),
       .bias_address,
       .bias,
       .data_out_0(result),

@@ -129,7 +129,7 @@ def test_rate_and_latency_are_those_of_the_contract():
         beats_in, beats_out = ins // lanes[0], outs // lanes[1]
         levels = (lanes[0] - 1).bit_length()
         assert result.fine
-        assert result.first_cycle == beats_in + 8 + levels - (beats_out == 1), (lanes, ins, outs)
+        assert result.first_cycle == beats_in + 9 + levels - (beats_out == 1), (lanes, ins, outs)
         # From the first result to the last one: all beats of results but one, each after beats_in cycles.
         assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)
 
@@ -185,7 +185,7 @@ def test_layers_of_mantissas_take_three_cycles_more():
     for result, (lanes, ins, outs) in zip(Bench(cases).run(), foldings, strict=True):
         beats_in, beats_out, levels = ins // lanes[0], outs // lanes[1], (lanes[0] - 1).bit_length()
         assert result.fine
-        assert result.first_cycle == beats_in + 11 + levels - (beats_out == 1), (lanes, ins, outs)
+        assert result.first_cycle == beats_in + 12 + levels - (beats_out == 1), (lanes, ins, outs)
         assert result.last_cycle - result.first_cycle == (result.total - 1) * beats_in, (lanes, ins, outs)
 
 

@@ -97,6 +97,6 @@ def test_a_step_begins_when_the_one_before_is_whole():
     for result, formats in zip(Bench(cases).run(), FORMATS, strict=True):
         assert result.fine
         # Behind the last product of a step: fixed_linear, the gates in turn, the cell, and the way back.
-        step = (units - 1) * units + formats.gates + 22
+        step = (units - 1) * units + formats.gates + 23
         last = (units - 1) * units
         assert result.last_cycle - result.first_cycle == (SEQUENCES * steps - 1) * step + last

@@ -68,7 +68,7 @@ def dot_core(given: Given, size: int, lanes: int) -> Cost:
     """`fixed_dot_core` on vectors of `size` elements, `lanes` at once."""
     lanes_out, beats = given["DATA_OUT_0_PARALLELISM_DIM_0"], size // lanes
     passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // lanes_out
-    places = -(-(8 + clog2(lanes)) // beats) + 1
+    places = -(-(9 + clog2(lanes)) // beats) + 1
     steps = counter_cost(beats) + counter_cost(beats * passes) + counter_cost(passes)
     control = steps + logic_cost(4 * clog2(places + 1) + 10) + sums_cost(clog2(beats * passes))
     results = storage.fifo_cost(lanes_out * given["DATA_OUT_0_PRECISION_0"], places)
@@ -523,7 +523,7 @@ def of_norm(given: Given) -> Cost:
         if given[f"HAS_{name}"]:
             found += storage.rom_cost(lanes * given[f"{name}_PRECISION_0"], beats, given.get(f"{name}_FILE"))
     if given["HAS_WEIGHT"]:
-        found += _product_cost(given, widths.quotient + 2, given["WEIGHT_PRECISION_0"]) * lanes
+        found += _product_cost(given, widths.quotient + 1, given["WEIGHT_PRECISION_0"]) * lanes
     return found + _results_cost(given, widths) * lanes
 
 
@@ -545,7 +545,7 @@ def _results_cost(given: Given, widths: NormWidths) -> Cost:
     quotients = divide_cost(widths.root, widths.quotient)
     weight = (given["WEIGHT_PRECISION_0"], given["WEIGHT_PRECISION_1"]) if given["HAS_WEIGHT"] else (1, 0)
     out = given["DATA_OUT_0_PRECISION_0"], given["DATA_OUT_0_PRECISION_1"]
-    product, fraction = widths.quotient + 2 + weight[0], given["NORM_FRACTION"] + weight[1]
+    product, fraction = widths.quotient + 1 + weight[0], given["NORM_FRACTION"] + weight[1]
     signs = logic_cost(widths.centred + widths.quotient) + sums_cost(widths.centred, widths.quotient)
     return quotients + signs + sums_cost(product) + requantise_cost(product, fraction, *out)
 

@@ -218,7 +218,7 @@ def _fold(formats: Recurrent, steps: int, units: int, lanes: tuple[int, int, int
 
 
 #: Cycles from the last result of a step to the first gates of the next one, and from the last gates to their result.
-_LATENCY = 23
+_LATENCY = 24
 
 
 def _recurrent_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:

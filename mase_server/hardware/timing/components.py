@@ -364,11 +364,12 @@ def _border_timing(given: Given, place: Place) -> Iterable[Process]:
 
 
 def _reduced_window_processes(images: Images, source: Link, out: Link, place: Place) -> Iterable[Process]:
-    ended, kept = place.times(), place.link()
+    ended, kept, registered = place.times(), place.link(), place.link()
     yield windows.fill_pixel_ring(source, ended, images)
     yield windows.reduced_windows(source, kept, ended, images)
     # The registers are in front of the comparison or sum; that makes no difference here.
-    yield streams.fifo_process(kept, out, 2)
+    yield streams.register_process(kept, registered)
+    yield streams.fifo_process(registered, out, 2)
 
 
 def _reduce_timing(given: Given, place: Place) -> Iterable[Process]:

@@ -80,7 +80,7 @@ def read_once(link: Link, bursts: Link, length: int) -> Process:
 def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
     """The results of bursts of `length` beats, after an adder tree of `levels` levels, in the places reserved for
     them."""
-    places = -(-(8 + levels) // length) + 1
+    places = -(-(9 + levels) // length) + 1
     for index in count():
         ready = 0
         if index >= places:
@@ -89,12 +89,12 @@ def dot_products(bursts: Link, out: Link, length: int, levels: int) -> Process:
             ready = out.taken[index - places] + 1
         while len(bursts.offered) <= index:
             yield bursts.offered
-        out.offered.add(bursts.take(ready) + 7 + levels)
+        out.offered.add(bursts.take(ready) + 8 + levels)
 
 
 def dot_products_of_beats(link: Link, out: Link, length: int, levels: int) -> Process:
     """The same for vectors whose beats may come with pauses between them."""
-    places = -(-(8 + levels) // length) + 1
+    places = -(-(9 + levels) // length) + 1
     for index in count():
         vector, place = divmod(index, length)
         ready = 0
@@ -106,7 +106,7 @@ def dot_products_of_beats(link: Link, out: Link, length: int, levels: int) -> Pr
             yield link.offered
         cycle = link.take(ready)
         if place == length - 1:
-            out.offered.add(cycle + 7 + levels)
+            out.offered.add(cycle + 8 + levels)
 
 
 def feed_back(link: Link, out: Link, beats: int) -> Process:
