@@ -1,7 +1,7 @@
 /// Softmax over rows of DATA_IN_0_TENSOR_SIZE_DIM_0 numbers: exp(x - maximum) / sum, in integers throughout.
 /// The exponentials come from a table and have EXP_FRACTION bits after the point; their sum is exact; the quotient is
 /// rounded once, half to even, and saturated (1 is beyond most formats). One beat per cycle, a row in as many cycles as
-/// it has beats, 2 * BEATS + 8 cycles of latency and one for each of the output's bits after the point; stores four rows.
+/// it has beats, 2 * BEATS + 9 cycles of latency and one for each of the output's bits after the point; stores four rows.
 /// With HAS_MASK, what MASK_FILE has a 1 for is left out, and a row of such alone gives zeros; a word for each of MASK_BEATS
 /// beats, then again from the first.
 /// FILE has 2**DATA_IN_0_PRECISION_0 words of EXP_FRACTION + 1 bits: word d is exp(-d / 2**DATA_IN_0_PRECISION_1).
@@ -109,8 +109,10 @@ module fixed_softmax #(
     assign below[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0] =
         maximum[DATA_IN_0_PRECISION_0-1:0] - row[lane*Width+:DATA_IN_0_PRECISION_0];
     if (HAS_MASK) begin : g_left_out
+      logic left_out_1;
       always_ff @(posedge clk) begin
-        if (row_ready) left_out[lane] <= row[lane*Width+Width-1] != row[lane*Width+Width-2];
+        if (row_ready) left_out_1 <= row[lane*Width+Width-1] != row[lane*Width+Width-2];
+        if (row_ready) left_out[lane] <= left_out_1;
       end
     end else begin : g_none_left_out
       assign left_out[lane] = 1'b0;

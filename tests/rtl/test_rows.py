@@ -68,7 +68,7 @@ def test_softmax_takes_a_beat_a_cycle_with_the_latency_of_its_contract():
     ):
         beats = size // lanes
         assert result.fine
-        assert result.first_cycle == 2 * beats + 8 + out.fraction_width, (lanes, size)
+        assert result.first_cycle == 2 * beats + 9 + out.fraction_width, (lanes, size)
         assert result.last_cycle - result.first_cycle == ROWS * beats - 1, (lanes, size)
 
 

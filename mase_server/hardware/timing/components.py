@@ -410,7 +410,7 @@ def _softmax_timing(given: Given, place: Place) -> Iterable[Process]:
     largest, processes = _row_statistic_processes(place.links[0], beats, place)
     yield from processes
     power = place.link()
-    yield streams.register_process(largest, power)
+    yield from streams.pipeline_processes(largest, power, 2)
     summed, processes = _row_statistic_processes(power, beats, place)
     yield from processes
     yield from streams.pipeline_processes(summed, place.outs[0], given["DATA_OUT_0_PRECISION_1"] + 3)
@@ -461,7 +461,7 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_recurrent": _recurrent_timing,
     "fixed_reduce": _reduce_timing,
     "fixed_softmax": _softmax_timing,
-    "fixed_table": _pipeline_timing(1),
+    "fixed_table": _pipeline_timing(2),
     "fixed_top_k": _top_k_timing,
     "image_padding": _border_timing,
     "minifloat_cast": _floats_timing,
