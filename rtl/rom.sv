@@ -1,7 +1,6 @@
 /// Read-only memory with the contents of FILE ($readmemh: one word a line, hexadecimal).
 /// One cycle of latency, two if REGISTERED, one word per cycle; without `enable` all stays. No handshake.
-/// The clock-to-output time of a block memory leaves none for logic: put a register behind it, or have it REGISTERED. Then
-/// more than 1,024 words stand in rows of several, and the choice of one comes after the second register.
+/// The clock-to-output time of a block memory leaves none for logic: put a register behind it, or have it REGISTERED.
 /// Does not check addresses: those from DEPTH on read anything.
 module rom #(
     parameter int DATA_WIDTH = 8,
@@ -19,6 +18,7 @@ module rom #(
 
   initial $readmemh(FILE, memory);
 
+  // More than 1,024 words stand in rows of several, of which one is chosen behind the second register.
   localparam int ChoiceWidth = (REGISTERED && DEPTH > 1024) ? $clog2((DEPTH + 1023) / 1024) : 0;
   logic [2**ChoiceWidth*DATA_WIDTH-1:0] line;
 

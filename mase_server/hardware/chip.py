@@ -74,7 +74,13 @@ def rom_text(memories: Sequence[Memory]) -> str:
     $error("rom: this design has no words for a file of this name");
   end
 
-  always_ff @(posedge clk) if (enable) data <= word;
+  logic [DATA_WIDTH-1:0] line;
+  always_ff @(posedge clk) if (enable) line <= word;
+  if (REGISTERED) begin : g_register
+    always_ff @(posedge clk) if (enable) data <= line;
+  end else begin : g_wire
+    assign data = line;
+  end
 endmodule
 """
 
