@@ -41,6 +41,8 @@ def current_request(kind: str) -> str:
 
 OURS = "mase_server"
 _EVENTS = logging.getLogger(f"{OURS}.events")
+# A program without a log, such as `mase-server sweep`, else writes the names of warnings to its standard error.
+_EVENTS.addHandler(logging.NullHandler())
 _FRAMES = 12
 
 

@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import stat
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -224,3 +226,9 @@ def test_a_quick_request_is_for_debug_and_one_that_failed_is_told_by_the_type_of
 )
 def test_a_path_is_told_below_its_workspace_or_by_its_name(path, folder, told):
     assert path_in_log(path, folder) == told
+
+
+def test_without_a_log_nothing_is_written():
+    said = "import logging; from mase_server.telemetry.records import log_event; log_event('died', logging.WARNING)"
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
