@@ -194,8 +194,9 @@ def build_folder(
     bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels, image)
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files |= {"weights.json": _describe_image(made.made, image)} if image else {}
-    chip, rams = build.part if build.part and build.part.process else None, list_rams(made.made)
-    files |= ram_texts(rams) if chip and rams else {}
+    chip = build.part if build.part and build.part.process else None
+    rams = list_rams(made.made) if chip else []
+    files |= ram_texts(rams) if rams else {}
     files |= {"rtl/rom.sv": rom_text(made.made.memories)} if chip and made.made.memories else {}
     components = [path for path in files if path.startswith(("rams/", "rtl/"))]
     sources = [*components, *networks, *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
