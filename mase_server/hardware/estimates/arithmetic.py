@@ -344,9 +344,8 @@ def parallel_window(width: int, images: Images, taps: tuple[int, int]) -> Cost:
     column, (_, wide) = rows * width, images.reach
     found = storage.line_taps(width, images.columns * images.beats, rows, images.dilation[0])
     found += storage.fifo_cost(column, images.spare * images.beats + 2)
-    pieces = images.pieces(taps)
-    lanes = {"DATA_IN_0_PRECISION_0": rows * (columns if taps[1] > 1 else 1) * width // pieces, _IN: pieces, _OUT: 1}
-    found += storage.of_width_converter(lanes)
+    split = {"DATA_IN_0_PRECISION_0": taps[0] * taps[1] * width, _IN: images.pieces(taps), _OUT: 1}
+    found += storage.of_width_converter(split)
     if taps[1] == 1:
         return found + sliding_window(column, images.line)
     group = images.beats // images.groups
