@@ -62,6 +62,19 @@ async def test_typed_text_is_traced_as_saved_text_is(tmp_path):
     assert shown > EDITS, "most edits leave a model"
 
 
+async def open_type_and_save(path, before, after):
+    """The payloads of a text, of another one that is typed then, and of that one in a child that knows of neither."""
+    launcher = await ForkLauncher.start(sys.executable, str(path.parent), DEFAULT_JOB)
+    try:
+        path.write_text(before)
+        opened = await follow(launcher, path, prepared=True)
+        typed = await follow(launcher, path, prepared=True, unsaved=after, fit=opened["fit"])
+        path.write_text(after)
+        return opened, typed, await follow(launcher, path, prepared=False)
+    finally:
+        await launcher.close()
+
+
 DRAWING = """import random
 
 import numpy
@@ -89,19 +102,10 @@ class Cut(nn.Module):
 
 @pytest.mark.timeout(120)
 async def test_what_a_forward_draws_does_not_depend_on_the_way_to_its_inputs(tmp_path):
-    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
-    path = tmp_path / "drawing.py"
-    try:
-        path.write_text(DRAWING)
-        first = await follow(launcher, path, prepared=True)
-        text = DRAWING.replace("return wave *", "return 2 * wave *")
-        typed = await follow(launcher, path, prepared=True, unsaved=text, fit=first.pop("fit"))
-        path.write_text(text)
-        saved = await follow(launcher, path, prepared=False)
-        assert [each["name"] for each in saved["models"]] == ["Loud", "Cut"]
-        assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
-    finally:
-        await launcher.close()
+    text = DRAWING.replace("return wave *", "return 2 * wave *")
+    _, typed, saved = await open_type_and_save(tmp_path / "drawing.py", DRAWING, text)
+    assert [each["name"] for each in saved["models"]] == ["Loud", "Cut"]
+    assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
 
 
 POSES = """import torch
@@ -126,16 +130,7 @@ class Poses(nn.Module):
 @pytest.mark.timeout(120)
 async def test_inputs_are_searched_again_where_others_were_tried_before_them(tmp_path):
     """An edit lets one of the others run, of which the errors that led to the known ones say nothing."""
-    launcher = await ForkLauncher.start(sys.executable, str(tmp_path), DEFAULT_JOB)
-    path = tmp_path / "poses.py"
-    try:
-        path.write_text(POSES)
-        first = await follow(launcher, path, prepared=True)
-        text = POSES.replace(".view(T, N, -1)", ".view(N, T, -1)")
-        typed = await follow(launcher, path, prepared=True, unsaved=text, fit=first.pop("fit"))
-        path.write_text(text)
-        saved = await follow(launcher, path, prepared=False)
-        assert saved["models"][0]["inputs"] != first["models"][0]["inputs"]
-        assert typed["models"] == saved["models"]
-    finally:
-        await launcher.close()
+    text = POSES.replace(".view(T, N, -1)", ".view(N, T, -1)")
+    first, typed, saved = await open_type_and_save(tmp_path / "poses.py", POSES, text)
+    assert saved["models"][0]["inputs"] != first["models"][0]["inputs"]
+    assert typed["models"] == saved["models"]
