@@ -246,7 +246,7 @@ class TraceJob:
         if any(map(needs_proof, self.problems)):
             self._send_payload(complete=False)
             with report_phase("proof"):
-                proofs = Proofs.of(self._judge_again, self._count_problems())
+                proofs = Proofs(self._judge_again, self._count_problems())
                 self.problems = [proofs.proved(problem) for problem in self.problems]
         self._send_payload(complete=True, unrun=unrun)
         return self.writer.live
@@ -267,8 +267,8 @@ class TraceJob:
     def _count_problems(self) -> int:
         return sum(problem.severity in ("error", "warning") for problem in self.problems)
 
-    def _judge_again(self) -> tuple[int, int]:
-        """In a fork, trace the file as edited there; return the number of problems and of models that run."""
+    def _judge_again(self) -> tuple[int, int, int]:
+        """In a fork, trace the file as edited there; return the number of problems, of models that run, and steps."""
         unload_modules(self.importer.imported)
         job = TraceJob(self.request, lambda message: None)
         job.find()
@@ -278,7 +278,7 @@ class TraceJob:
             job.problems += left_behind(traced, job.request.path, job.text)
         if (ending := job._explain_ending()) is not None:
             job.problems.append(ending)
-        return job._count_problems(), sum(traced.error is None for traced in job.traced)
+        return job._count_problems(), sum(traced.error is None for traced in job.traced), job.shadows.steps
 
     def _find_in_text(self, text: str) -> None:
         self.emit({"event": "stage", "stage": "importing", "message": Path(self.request.path).name})

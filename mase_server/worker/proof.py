@@ -9,7 +9,9 @@ A proved fix is one with which the file runs; it need not be the one that the pe
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import sys
 import time
@@ -21,30 +23,28 @@ from mase_server.protocol.records import Edit, Fix
 from mase_server.protocol.snapshot import Problem
 from mase_server.tracing.importing.source import EDITED, decode_source, read_source, show_lines
 from mase_server.tracing.inputs.comments import is_template
+from mase_server.tracing.models.workspace import FILE_STEPS
 
-#: Seconds of work for one proof, and for all of a file's; waiting may take `PATIENCE` times as long.
-ONE, ALL, PATIENCE = 4.0, 8.0, 3.0
+#: Steps for all proofs of a file. They are counted as the steps of a search for models are: the same file gets the same
+#: fixes whatever the load.
+MOST_STEPS = 2 * FILE_STEPS
+#: Seconds of work after which a proof is given up, and every later one; waiting may take `PATIENCE` times as long.
+LONGEST, PATIENCE = 30.0, 3.0
 
-#: Traces the edited file; returns the number of its errors and warnings, and of models that ran to their end.
-Judge = Callable[[], tuple[int, int]]
+#: Traces the edited file; returns the number of its errors and warnings, of models that ran to their end, and of steps.
+Judge = Callable[[], tuple[int, int, int]]
 
 
 @dataclass(slots=True)
 class Proofs:
     """Proves the quick fixes of one file's problems.
 
-    told: the number of errors and warnings in the unedited file. left: seconds of work for all remaining proofs; the
-    load of other programs counts little, so that a busy machine offers the same fixes.
+    told: the number of errors and warnings in the unedited file. left: steps for all remaining proofs.
     """
 
     judge: Judge
     told: int
-    left: float
-
-    @classmethod
-    def of(cls, judge: Judge, told: int) -> Proofs:
-        """Proofs with the usual time."""
-        return cls(judge, told, ALL)
+    left: float = MOST_STEPS
 
     def proved(self, problem: Problem) -> Problem:
         """The problem with those of its fixes that were traced; the first proved one comes first and is preferred."""
@@ -64,18 +64,19 @@ class Proofs:
         """Does the edited file have fewer problems? None if it was not traced to its end, or has more."""
         if self.left <= 0 or not fix["edits"] or not system.HAS_FORK:
             return None
-        right, spent = judge_in_fork(lambda: self._is_better(fix), min(ONE, self.left))
-        self.left -= spent
+        right, steps = judge_in_fork(lambda: self._is_better(fix))
+        self.left -= steps
         return right
 
-    def _is_better(self, fix: Fix) -> bool | None:
+    def _is_better(self, fix: Fix) -> tuple[bool | None, int]:
         for path in dict.fromkeys(edit["file"] for edit in fix["edits"]):
             show_edited(
                 path, apply_edits(decode_source(read_source(path)), [e for e in fix["edits"] if e["file"] == path])
             )
-        told, models = self.judge()
+        told, models, steps = self.judge()
         # With several mistakes, fixing one does not let any model run to its end yet.
-        return None if told > self.told else told < self.told and (models > 0 or told > 0)
+        right = told < self.told and (models > 0 or told > 0)
+        return None if told > self.told else right, steps
 
 
 def needs_proof(problem: Problem) -> bool:
@@ -107,40 +108,40 @@ def show_edited(path: str, text: str) -> None:
     show_lines(path, text)
 
 
-#: Exit statuses with which a fork answers yes and no; with any other status it did not finish.
-_YES, _NO = 76, 77
+#: Seconds between two looks at the work of a fork.
+_POLL = 0.1
 
 
-def judge_in_fork(judge: Callable[[], bool | None], seconds: float) -> tuple[bool | None, float]:
-    """The verdict of `judge` in a fork of this process, and its seconds; None if the fork fails or takes longer.
+def judge_in_fork(judge: Callable[[], tuple[bool | None, int]], seconds: float = LONGEST) -> tuple[bool | None, float]:
+    """The verdict and the steps of `judge` in a fork of this process; None if the fork fails or works longer.
 
-    seconds: of the fork's own work; including waiting, but not for a processor, it has three times as many.
+    seconds: of the fork's own work; including waiting, but not for a processor, it has three times as many. The steps
+    of a fork that worked longer are infinite.
     """
     if sys.platform == "win32":
         raise NotImplementedError
+    said, say = os.pipe()
     pid = system.fork_process()
     if pid == 0:
-        said = None
         try:
             _be_quiet()
-            said = judge()
+            right, steps = judge()
+            os.write(say, f"{right} {steps}".encode())
         finally:
-            os.kill(os.getpid(), system.KILL) if said is None else os._exit(_YES if said else _NO)
-    started, spent, found = time.monotonic(), 0.0, 0
+            os.kill(os.getpid(), system.KILL)
+    os.close(say)
+    started = time.monotonic()
     try:
-        while spent < seconds:
-            found, status, used = os.wait4(pid, os.WNOHANG)
-            if found:
-                said = {_YES: True, _NO: False}.get(os.waitstatus_to_exitcode(status))
-                return said, used.ru_utime + used.ru_stime
-            time.sleep(0.002)
+        while not select.select([said], [], [], _POLL)[0]:
             passed = time.monotonic() - started - system.seconds_waited(pid)
-            spent = max(system.stat_of(pid)[1], passed / PATIENCE)
-        return None, spent
-    finally:
-        if not found:  # a Ctrl-C, or a limit's signal, may have arrived meanwhile
-            os.kill(pid, system.KILL)
-            os.waitpid(pid, 0)
+            if max(system.stat_of(pid)[1], passed / PATIENCE) >= seconds:
+                return None, math.inf
+        verdict, _, taken = os.read(said, 100).decode().partition(" ")
+        return {"True": True, "False": False}.get(verdict), int(taken or 0)
+    finally:  # a Ctrl-C, or a limit's signal, may have arrived meanwhile
+        os.close(said)
+        os.kill(pid, system.KILL)
+        os.waitpid(pid, 0)
 
 
 def _be_quiet() -> None:

@@ -14,12 +14,8 @@ import torch._dynamo  # noqa: F401 - a warm parent does without, this process ca
 from mase_server.protocol.request import TraceOptions, TraceRequest
 from mase_server.protocol.snapshot import KINDS, Assembler, Payload, split_payload
 from mase_server.tracing.recording.values import Value
-from mase_server.worker import proof
 from mase_server.worker.job import trace
 from mase_server.worker.traced import Traced
-
-#: A busy machine is no reason for a fix not to be proved here.
-proof.ONE = proof.ALL = 120.0
 
 HEADER = "import torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
