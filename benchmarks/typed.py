@@ -491,7 +491,7 @@ class Fuzz:
         for each in file.parent.glob("*.py"):  # those that it imports
             shutil.copy(each, home)
         rng = random.Random(f"{self.seed} {file.name}")
-        opened: dict[str, Mapping[str, Any]] = {}
+        opened: dict[tuple[str, bytes], Mapping[str, Any]] = {}
         fit, before, saved, begun = b"", source, source, time.monotonic()
         for number, (kind, text) in enumerate(edits(source, rng)):
             if number == most or time.monotonic() - begun > seconds:
@@ -513,12 +513,14 @@ class Fuzz:
             else:  # it waits for the save
                 saved = text
                 typed = self.trace(self.rehearsed, path, saved, fit=fit)
-            if text not in opened:
+            # While a model fails, the inputs with which it ran are kept.
+            key = text, fit if _lacks_models(typed) else b""
+            if key not in opened:
                 self.counts.opened += 1
                 origin = self.plain if self.counts.opened % PLAIN_EACH == 0 else self.rehearsed
-                opened[text] = self.trace(origin, path, text)
-            counts.shown += bool(opened[text].get("models"))
-            self.compare(file, before, text, kind, fit, typed, opened[text], path)
+                opened[key] = self.trace(origin, path, text, fit=key[1])
+            counts.shown += bool(opened[key].get("models"))
+            self.compare(file, before, text, kind, fit, typed, opened[key], path)
             fit, before = typed.get("fit") or fit, text
         shutil.rmtree(home, ignore_errors=True)
 
@@ -528,7 +530,7 @@ class Fuzz:
         path: Path,
         saved: str,
         unsaved: str | None = None,
-        fit: bytes | None = None,
+        fit: bytes = b"",
         before: str | None = None,
     ) -> Any:
         """The payload of a file with this text saved; unsaved: the text that is traced in its place.
@@ -557,8 +559,7 @@ class Fuzz:
         if DIED in typed and DIED in opened:
             counts.died += 1
             return
-        if _lacks_models(typed) or _lacks_models(opened):
-            # Inputs with which a model ran are kept while it fails.
+        if _lacks_models(opened) and not _lacks_models(typed):  # it was opened without them
             opened = self.trace(self.rehearsed, path, text, fit=fit)
         keys = [key for key in {*typed, *opened} - {"fit"} if typed.get(key) != opened.get(key)]
         if keys:
