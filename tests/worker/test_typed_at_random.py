@@ -108,6 +108,35 @@ async def test_what_a_forward_draws_does_not_depend_on_the_way_to_its_inputs(tmp
     assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
 
 
+ROUTED = """import torch
+from torch import nn
+
+
+class Routed(nn.Module):
+    def __init__(self, vocab: int, width: int):
+        super().__init__()
+        self.emb, self.gate = nn.Embedding(vocab, width), nn.Linear(width, 4)
+        self.experts = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, ids):
+        x = self.emb(ids).flatten(0, 1)
+        chosen, found = self.gate(x).argmax(-1), torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            places = torch.where(chosen == number)[0]
+            found[places] += expert(x[places])
+        return found
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_nor_do_the_weights_of_which_sizes_depend(tmp_path):
+    """A constructor with values draws, too, and a search for inputs has drawn before."""
+    text = ROUTED.replace("return found", "return 2 * found")
+    _, typed, saved = await open_type_and_save(tmp_path / "routed.py", ROUTED, text)
+    assert ["?"] in [value[2] for value in saved["values"] if isinstance(value, list)]
+    assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
+
+
 POSES = """import torch
 from torch import nn
 

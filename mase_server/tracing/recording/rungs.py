@@ -34,7 +34,7 @@ from mase_server.tracing.recording.calling import (
 from mase_server.tracing.recording.calls import Run
 from mase_server.tracing.recording.recorder import Recorder
 from mase_server.tracing.recording.shadow import MOST_PARAMETERS, Shadows, ValueDependentError
-from mase_server.tracing.recording.state import put_in_mode
+from mase_server.tracing.recording.state import SEED, drawing_from, put_in_mode
 
 #: Models with more parameters run for real only if nothing else can work.
 CHEAP_PARAMETERS = 20_000_000
@@ -205,12 +205,17 @@ def worth_a_real_run(model: nn.Module, error: BaseException) -> bool:
 
 
 def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
-    """The same model with values: real ones where it is real, random ones where it is on meta.
+    """The same model with values: real ones where it is real, random ones where it is on meta, the same at any time.
 
     construct: makes it again; without it, values are filled in, buffers from their known values.
     """
     if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         return model
+    with drawing_from(SEED):
+        return _copy_with_values(model, shadows, construct)
+
+
+def _copy_with_values(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
     if construct is not None:
         try:
             with OnCpu():
@@ -220,7 +225,7 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
         if made is not None and not any(parameter.is_meta for parameter in made.parameters()):
             put_in_mode(made, model.training)
             return made
-    return _copy_with_real_values(model, shadows)
+    return _fill_copy(model, shadows)
 
 
 def empty_copy(model: nn.Module) -> nn.Module:
@@ -237,7 +242,7 @@ def empty_copy(model: nn.Module) -> nn.Module:
     return made
 
 
-def _copy_with_real_values(model: nn.Module, shadows: Shadows) -> nn.Module:
+def _fill_copy(model: nn.Module, shadows: Shadows) -> nn.Module:
     values = {name: shadows.get(buffer) for name, buffer in model.named_buffers()}
     made = empty_copy(model)
     with torch.no_grad():
