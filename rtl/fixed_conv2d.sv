@@ -1,6 +1,8 @@
 /// activation(conv2d(x, W) + b) of a stream of images: rows, columns, channels. The activation is ReLU or none.
 /// A border of zeros (PADDING_*), the windows one after another, and a dot product of each with every filter:
 /// TAPS * PAR_IN * PAR_OUT multipliers (the PARALLELISM parameters); PAR_IN divides IN / GROUPS and PAR_OUT OUT / GROUPS.
+/// Or a beat has the channels of several whole groups, and a beat of results all of theirs: then each lane of results has the
+/// channels of its group, TAPS * IN / GROUPS * PAR_OUT multipliers, and a window takes GROUPS / (groups of a beat) turns.
 /// TAPS is WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0, rows and columns of the kernel at once: 1 and 1, some rows
 /// and 1, or KERNEL_HEIGHT and some columns, their numbers dividing the kernel's. A part of a column or of a window is a
 /// piece of the whole, which is there at once.
@@ -56,7 +58,10 @@ module fixed_conv2d #(
     output logic                data_out_0_valid,
     input  logic                data_out_0_ready
 );
-  localparam int Filters = DATA_OUT_0_TENSOR_SIZE_DIM_0 / GROUPS;
+  localparam int Channels = DATA_IN_0_TENSOR_SIZE_DIM_0 / GROUPS;
+  localparam int Slices = (DATA_IN_0_PARALLELISM_DIM_0 > Channels) ? DATA_IN_0_PARALLELISM_DIM_0 / Channels : 1;
+  localparam int Turns = GROUPS / Slices;
+  localparam int Filters = DATA_OUT_0_TENSOR_SIZE_DIM_0 / Turns;  // of a turn
   localparam int Passes = Filters / DATA_OUT_0_PARALLELISM_DIM_0;
   localparam int Taps = WEIGHT_PARALLELISM_DIM_1 * WEIGHT_PARALLELISM_DIM_0;
   localparam int Lanes = Taps * DATA_IN_0_PARALLELISM_DIM_0;
@@ -66,9 +71,13 @@ module fixed_conv2d #(
   localparam int Pieces = Rows * Columns / Taps;
   localparam int LanesWidth = Lanes * DATA_IN_0_PRECISION_0;
 
-  if (Filters * GROUPS != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
+  if (Filters * Turns != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
     $error("fixed_conv2d: %0d filters are no multiple of %0d groups of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
-           GROUPS, DATA_OUT_0_PARALLELISM_DIM_0);
+           Turns, DATA_OUT_0_PARALLELISM_DIM_0);
+  end
+  if (Slices > 1 && (Slices * Channels != DATA_IN_0_PARALLELISM_DIM_0 || Turns * Slices != GROUPS || Passes != 1)) begin : g_check_slices
+    $error("fixed_conv2d: %0d channels and %0d results a beat are not all of some of %0d groups",
+           DATA_IN_0_PARALLELISM_DIM_0, DATA_OUT_0_PARALLELISM_DIM_0, GROUPS);
   end
   if (Rows % WEIGHT_PARALLELISM_DIM_1 != 0 || Columns % WEIGHT_PARALLELISM_DIM_0 != 0 ||
       (Columns > 1 && WEIGHT_PARALLELISM_DIM_1 != KERNEL_HEIGHT)) begin : g_check_taps
@@ -77,7 +86,7 @@ module fixed_conv2d #(
   end
 
   logic [Pieces*LanesWidth-1:0] whole;
-  logic [LanesWidth-1:0] window;
+  logic [LanesWidth-1:0] window, sliced;
   logic whole_valid, whole_ready, window_valid, window_ready;
 
   padded_windows #(
@@ -98,7 +107,7 @@ module fixed_conv2d #(
       .PADDING_BOTTOM(PADDING_BOTTOM),
       .PADDING_LEFT(PADDING_LEFT),
       .PADDING_RIGHT(PADDING_RIGHT),
-      .GROUPS(GROUPS),
+      .GROUPS(Turns),
       .COUNT(Passes),
       .SPARE(SPARE)
   ) windows (
@@ -132,6 +141,14 @@ module fixed_conv2d #(
     assign whole_ready = window_ready;
   end
 
+  // A window's beat has a position's channels together, a slice a group's.
+  localparam int Part = DATA_IN_0_PARALLELISM_DIM_0 / Slices * DATA_IN_0_PRECISION_0;
+  for (genvar slice = 0; slice < Slices; slice++) begin : g_slice
+    for (genvar tap = 0; tap < Taps; tap++) begin : g_tap
+      assign sliced[(slice*Taps+tap)*Part+:Part] = window[(tap*Slices+slice)*Part+:Part];
+    end
+  end
+
   fixed_linear_core #(
       .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
       .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
@@ -142,8 +159,9 @@ module fixed_conv2d #(
       .BIAS_PRECISION_1(BIAS_PRECISION_1),
       .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
       .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
-      .DATA_IN_0_TENSOR_SIZE_DIM_0(KERNEL_HEIGHT * KERNEL_WIDTH * DATA_IN_0_TENSOR_SIZE_DIM_0 / GROUPS),
-      .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
+      .DATA_IN_0_TENSOR_SIZE_DIM_0(KERNEL_HEIGHT * KERNEL_WIDTH * Channels),
+      .DATA_IN_0_PARALLELISM_DIM_0(Lanes / Slices),
+      .SLICES(Slices),
       .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
       .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
       .FLOOR(FLOOR),
@@ -153,7 +171,7 @@ module fixed_conv2d #(
   ) core (
       .clk,
       .rst,
-      .data_in_0(window),
+      .data_in_0(sliced),
       .data_in_0_valid(window_valid),
       .data_in_0_ready(window_ready),
       .data_out_0,

@@ -6,6 +6,7 @@
 /// `weight_address` counts beats of input, then of output; `weight` is wanted two cycles later, and the bias likewise.
 /// With ROWS so many vectors come one after the other for each beat of results: `bias_address` waits for all of them, and the
 /// weights have to repeat themselves.
+/// With SLICES, so many vectors come at once, each for a part of the lanes of results: those of fixed_mac.
 /// Does not take sizes that PAR_IN and PAR_OUT do not divide. Does not cut the path of ready: one gate is in it.
 module fixed_dot_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -13,6 +14,7 @@ module fixed_dot_core #(
     parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
+    parameter int SLICES                       = 1,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
     parameter int WEIGHT_EXPONENTS             = 0,
@@ -26,7 +28,7 @@ module fixed_dot_core #(
     parameter int ROWS                         = 1,
     parameter bit FLOOR                        = 1'b0,
     parameter bit RELU                         = 1'b0,
-    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
+    localparam int InWidth                     = SLICES * DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0,
     localparam int BeatsIn                     = DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0,
     localparam int BeatsOut                    = DATA_OUT_0_TENSOR_SIZE_DIM_0 / DATA_OUT_0_PARALLELISM_DIM_0,
@@ -135,6 +137,7 @@ module fixed_dot_core #(
       .DATA_IN_0_EXPONENTS(DATA_IN_0_EXPONENTS),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .SLICES(SLICES),
       .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
       .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
       .WEIGHT_EXPONENTS(WEIGHT_EXPONENTS),

@@ -3,6 +3,7 @@
 /// 8 + $clog2(PAR_IN) cycles of latency from the last beat of a repetition to its result.
 /// WEIGHT_FILE has (OUT / PAR_OUT) * (IN / PAR_IN) words, input beats fastest; weight [b, a] of a word's PAR_OUT x
 /// PAR_IN block is element b * PAR_IN + a. With WEIGHT_EXPONENTS, one stands above the PAR_IN elements of each b. BIAS_FILE has OUT / PAR_OUT words.
+/// With SLICES, so many vectors come at once, each for a part of the lanes of results.
 /// Does not cut the path of ready: one gate is in it.
 module fixed_linear_core #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -10,6 +11,7 @@ module fixed_linear_core #(
     parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
+    parameter int SLICES                       = 1,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
     parameter int WEIGHT_EXPONENTS             = 0,
@@ -24,7 +26,7 @@ module fixed_linear_core #(
     parameter bit RELU                         = 1'b0,
     parameter     WEIGHT_FILE                  = "weight.mem",
     parameter     BIAS_FILE                    = "bias.mem",
-    localparam int InWidth                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
+    localparam int InWidth                     = SLICES * DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0 + $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int OutWidth                    = DATA_OUT_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0
 ) (
     input  logic                clk,
@@ -79,6 +81,7 @@ module fixed_linear_core #(
       .DATA_IN_0_EXPONENTS(DATA_IN_0_EXPONENTS),
       .DATA_IN_0_TENSOR_SIZE_DIM_0(DATA_IN_0_TENSOR_SIZE_DIM_0),
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
+      .SLICES(SLICES),
       .WEIGHT_PRECISION_0(WEIGHT_PRECISION_0),
       .WEIGHT_PRECISION_1(WEIGHT_PRECISION_1),
       .WEIGHT_EXPONENTS(WEIGHT_EXPONENTS),

@@ -4,6 +4,7 @@
 /// rounding have registers of their own. The bias is wanted 2 + $clog2(DATA_IN_0_PARALLELISM_DIM_0) cycles after the first beat.
 /// With EXPONENTS, the products of a beat are multiplied by a power of two before they are added, a cycle later: its exponent, up
 /// to DATA_IN_0_EXPONENTS, stands above the elements of `data`, and one up to WEIGHT_EXPONENTS above each lane's of `weight`.
+/// With SLICES, a beat of `data` has so many times DATA_IN_0_PARALLELISM_DIM_0 elements, and each part of the lanes has its own.
 /// Does not stand still: whoever sends beats has kept room for the results.
 module fixed_mac #(
     parameter int DATA_IN_0_PRECISION_0        = 8,
@@ -11,6 +12,7 @@ module fixed_mac #(
     parameter int DATA_IN_0_EXPONENTS          = 0,
     parameter int DATA_IN_0_TENSOR_SIZE_DIM_0  = 16,
     parameter int DATA_IN_0_PARALLELISM_DIM_0  = 4,
+    parameter int SLICES                       = 1,
     parameter int WEIGHT_PRECISION_0           = 8,
     parameter int WEIGHT_PRECISION_1           = 6,
     parameter int WEIGHT_EXPONENTS             = 0,
@@ -24,7 +26,7 @@ module fixed_mac #(
     parameter bit RELU                         = 1'b0,
     localparam int DataExponent                = $clog2(DATA_IN_0_EXPONENTS + 1),
     localparam int WeightExponent              = $clog2(WEIGHT_EXPONENTS + 1),
-    localparam int Factors                     = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
+    localparam int Factors                     = SLICES * DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
     localparam int Coefficients                = DATA_IN_0_PARALLELISM_DIM_0 * WEIGHT_PRECISION_0,
     localparam int Beat                        = Factors + DataExponent,
     localparam int Row                         = Coefficients + WeightExponent
@@ -78,6 +80,7 @@ module fixed_mac #(
     logic signed [ProductWidth+Levels-1:0] sum;
     logic signed [Width-1:0] start, total, term;
 
+    localparam int First = lane * SLICES / DATA_OUT_0_PARALLELISM_DIM_0 * DATA_IN_0_PARALLELISM_DIM_0;
     for (genvar at = 0; at < DATA_IN_0_PARALLELISM_DIM_0; at++) begin : g_product
       fixed_product #(
           .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
@@ -85,7 +88,7 @@ module fixed_mac #(
       ) multiply (
           .clk,
           .moves(1'b1),
-          .data_in_0(data[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]),
+          .data_in_0(data[(First+at)*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0]),
           .data_in_1(weight[lane*Row+at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0]),
           .product(products[at*ProductWidth+:ProductWidth])
       );

@@ -146,6 +146,16 @@ def convolutions_in_pieces(draw):
     return *found, draw(st.sampled_from(halves))
 
 
+@st.composite
+def convolutions_of_groups(draw):
+    """As above, with the channels of several groups in a beat: one or two of each, as in depthwise layers."""
+    found = draw(st.one_of(convolutions(), convolutions_at_once(), convolutions_in_pieces()))
+    windows, (_, *size), _, _, _, formats = found[:6]
+    channels, filters, at_once = draw(st.sampled_from((1, 1, 2))), draw(st.integers(1, 2)), draw(st.integers(2, 4))
+    groups, lanes = at_once * draw(st.integers(1, 2)), (channels * at_once, filters * at_once)
+    return windows, (channels * groups, *size), filters * groups, groups, lanes, formats, *found[6:]
+
+
 def convolution(number, windows, shape, filters, groups, lanes, formats, taps=(1, 1)):
     random = generator(number)
     values = integers(formats.data.width, IMAGES, *shape, generator=random)
@@ -168,6 +178,15 @@ def test_convolution_of_several_positions_at_once_is_the_same_arithmetic():
 def test_so_is_that_of_pieces_of_columns_and_windows():
     cases = [convolution(number, *draw) for number, draw in enumerate(drawn(convolutions_in_pieces()))]
     assert {case.parameters["WEIGHT_PARALLELISM_DIM_0"] for case in cases} == {1, 2}
+    Bench(cases).check_all()
+
+
+def test_so_is_that_of_several_groups_at_once():
+    cases = [convolution(number, *draw) for number, draw in enumerate(drawn(convolutions_of_groups()))]
+    taps = {
+        (case.parameters["WEIGHT_PARALLELISM_DIM_1"], case.parameters["WEIGHT_PARALLELISM_DIM_0"]) for case in cases
+    }
+    assert len(taps) > 1
     Bench(cases).check_all()
 
 
