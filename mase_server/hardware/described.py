@@ -85,7 +85,7 @@ def _describe_operation(
         found |= _of_stream(f"DATA_IN_{index}", stream, width // stream.format.width)
     for name, constant in operation.constants.items():
         sizes = tuple(reversed(constant.shape))
-        lanes = _of_constant(operation.kind, fold, len(sizes))
+        lanes = _of_constant(operation.kind, fold, sizes)
         found |= {
             **_plain_parameter_values(precision_parameters(name.upper(), constant.format)),
             **_of_tensor(name.upper(), sizes, lanes),
@@ -112,12 +112,13 @@ def _of_stream(name: str, stream: Stream, lanes: int) -> dict[str, int | str]:
     }
 
 
-def _of_constant(kind: str, fold: Fold | None, rank: int) -> tuple[int, ...]:
+def _of_constant(kind: str, fold: Fold | None, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The number of elements read at once, for each dimension."""
+    rank = len(sizes)
     if fold is None:
         return ()
     if kind == "conv2d" and rank == 4:
-        return (*fold.taps[::-1], fold.par_in, fold.par_out)
+        return (*fold.taps[::-1], min(fold.par_in, sizes[2]), fold.par_out)
     if kind == "recurrent":
         return fold.taps[2 - rank :]
     return (fold.par_in, fold.par_out) if kind == "linear" and rank == 2 else (fold.par_out,)

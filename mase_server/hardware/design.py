@@ -24,7 +24,8 @@ from mase_server.formats.fixed import FixedPoint
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One way to build an operation. par_in, par_out: elements per beat.  cycles: from one sample to the next.
+    """One way to build an operation. par_in, par_out: elements per beat; of a convolution's input, a part of a group or
+    several whole groups.  cycles: from one sample to the next.
 
     taps: rows and columns of a kernel that are worked on at once; of a recurrent layer, elements of its last result and
     gates.  serial: products are made bit by bit, without multipliers.  engine: of the multipliers that other layers use
@@ -53,6 +54,10 @@ class Fold:
             return places * (self.cycles / size)
         # The results of vectors that share a reading of the weights come together.
         return places // round(size * self.delay / self.cycles) * float(self.delay)
+
+    def groups_at_once(self, channels: int) -> int:
+        """Groups of a convolution that arrive in one beat, each of so many channels, for results of their own."""
+        return max(self.par_in // channels, 1)
 
     @property
     def products(self) -> int:

@@ -151,6 +151,27 @@ def test_a_long_kernel_takes_as_many_multipliers_as_there_are(tmp_path, multipli
     check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
 
 
+def separable():
+    """A convolution of each channel by itself, one of single pixels, and one of pairs of channels with four filters."""
+    return nn.Sequential(
+        nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(), nn.Conv2d(8, 16, 1), nn.Conv2d(16, 32, 3, groups=8)
+    )
+
+
+@VERILATOR
+@pytest.mark.parametrize("multipliers", [40, 110, 328])
+def test_channels_that_are_convolved_apart_take_as_many_multipliers_as_there_are(tmp_path, multipliers):
+    """Several of them come in a beat, and each lane of results has its own."""
+    samples = 8
+    design, folding, made = built(separable(), (8, 12, 12), samples, multipliers)
+    assert any(folding.folds[name].groups_at_once(channels) > 1 for name, channels in (("_0", 1), ("_3", 2)))
+    found = interval(made, tmp_path, samples)
+    assert found <= count_multiplications(design) / multipliers / 0.85
+    assert found <= 1.02 * folding.interval
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
 class Pooled(nn.Sequential):
     """Pools whose results are read in fewer lanes."""
 

@@ -141,14 +141,15 @@ def _conv2d_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     shape, options = operation.constants["weight"].shape, operation.options
     windows, groups = options["windows"], options["groups"]
     filters, channels, *_ = shape
-    for taps, par_in, par_out in product(
-        _possible_taps(windows.kernel) if "streamed" not in options else [(1, 1)],
-        find_divisors(channels),
-        find_divisors(filters // groups),
+    of_group = product(find_divisors(channels), find_divisors(filters // groups))
+    of_groups = ((channels * each, filters // groups * each) for each in find_divisors(groups) if each > 1)
+    for (par_in, par_out), taps in product(
+        (*of_group, *of_groups), _possible_taps(windows.kernel) if "streamed" not in options else [(1, 1)]
     ):
-        steps = prod(shape) // (prod(taps) * par_in * par_out)
+        multipliers = prod(taps) * min(par_in, channels) * par_out
+        steps = prod(shape) // multipliers
         cycles = max(prod(operation.out.shape[1:]) * steps, arrival_cycles(design, operation, par_in, windows))
-        yield at_pace_of_weights(operation, Fold(par_in, par_out, cycles, prod(taps) * par_in * par_out, taps))
+        yield at_pace_of_weights(operation, Fold(par_in, par_out, cycles, multipliers, taps))
 
 
 def _conv2d_dots(design: Design, operation: Operation) -> Dots:
@@ -197,7 +198,12 @@ def _build_conv2d(builder: Builder, operation: Operation) -> Tap:
         "DILATION_HEIGHT": windows.dilation[0],
         "DILATION_WIDTH": windows.dilation[1],
         "GROUPS": operation.options["groups"],
-        **weight_parameters(builder, operation, fold, lambda weight: arrange_filters(weight, fold.taps, fold.par_in)),
+        **weight_parameters(
+            builder,
+            operation,
+            fold,
+            lambda weight: arrange_filters(weight, fold.taps, min(fold.par_in, weight.shape[1])),
+        ),
     }
     ports = stream_ports(source, to)
     if engine := builder.engine_of(operation, parameters):
@@ -217,7 +223,7 @@ def _spare_pixels_of_fold(design: Design, operation: Operation, fold: Fold) -> i
     windows: Windows = operation.options["windows"]
     if fold.taps == (1, 1):
         return count_spare_pixels(design, operation, windows)
-    passes = operation.out.shape[0] // operation.options["groups"] // fold.par_out
+    passes = max(operation.out.shape[0] // operation.options["groups"] // fold.par_out, 1)
     steps = passes * (windows.kernel[1] // fold.taps[1])
     # The first rows of an image end no window: meanwhile this many columns keep the multipliers busy.
     return -(-_rows_before(design, operation) * windows.stride[1] // steps) if steps > windows.stride[1] else 0

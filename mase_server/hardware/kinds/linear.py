@@ -226,8 +226,9 @@ def weight_parameters(
     """The parameters of a dot product, and its memories. arranged: rearranges its weight, [out, in], to the order of
     flow.  aligned: each row of a word has an exponent of its own."""
     weight, bias = operation.constants["weight"], operation.constants.get("bias")
-    lanes, outs = fold.engine or (fold.par_in * prod(fold.taps), fold.par_out)
-    width, groups = weight.format.width, operation.options.get("groups", 1)
+    at_once = fold.groups_at_once(weight.shape[1])
+    lanes, outs = fold.engine or (fold.par_in // at_once * prod(fold.taps), fold.par_out)
+    width, groups = weight.format.width, operation.options.get("groups", 1) // at_once
     length, results = prod(weight.shape[1:]), weight.shape[0] // groups
     words = Words(
         groups * -(-results // outs) * -(-length // lanes),

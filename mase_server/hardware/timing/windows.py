@@ -116,6 +116,12 @@ class Images:
         ]
 
 
+def groups_at_once(given: Given) -> int:
+    """The groups of a `fixed_conv2d` whose channels come in one beat."""
+    channels = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["GROUPS"]
+    return max(given["DATA_IN_0_PARALLELISM_DIM_0"] // channels, 1)
+
+
 def pad_pixels(link: Link, out: Link, images: Images) -> Process:
     """The pixels of images with their border; the border waits for an image's first pixel."""
     inside, came = images.inside, 0
