@@ -71,7 +71,7 @@ module fixed_conv2d #(
   localparam int Pieces = Rows * Columns / Taps;
   localparam int LanesWidth = Lanes * DATA_IN_0_PRECISION_0;
 
-  if (Filters * Turns != DATA_OUT_0_TENSOR_SIZE_DIM_0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
+  if (DATA_OUT_0_TENSOR_SIZE_DIM_0 % GROUPS != 0 || Filters % DATA_OUT_0_PARALLELISM_DIM_0 != 0) begin : g_check
     $error("fixed_conv2d: %0d filters are no multiple of %0d groups of %0d a beat", DATA_OUT_0_TENSOR_SIZE_DIM_0,
            Turns, DATA_OUT_0_PARALLELISM_DIM_0);
   end
