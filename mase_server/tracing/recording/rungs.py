@@ -204,6 +204,7 @@ def worth_a_real_run(model: nn.Module, error: BaseException) -> bool:
     return count <= (MOST_PARAMETERS if needs_values(error) else CHEAP_PARAMETERS)
 
 
+@drawing_from(SEED)
 def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
     """The same model with values: real ones where it is real, random ones where it is on meta, the same at any time.
 
@@ -211,11 +212,6 @@ def real_copy(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Mod
     """
     if not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         return model
-    with drawing_from(SEED):
-        return _copy_with_values(model, shadows, construct)
-
-
-def _copy_with_values(model: nn.Module, shadows: Shadows, construct: Callable[[], nn.Module] | None) -> nn.Module:
     if construct is not None:
         try:
             with OnCpu():
@@ -225,7 +221,7 @@ def _copy_with_values(model: nn.Module, shadows: Shadows, construct: Callable[[]
         if made is not None and not any(parameter.is_meta for parameter in made.parameters()):
             put_in_mode(made, model.training)
             return made
-    return _fill_copy(model, shadows)
+    return _copy_with_real_values(model, shadows)
 
 
 def empty_copy(model: nn.Module) -> nn.Module:
@@ -242,7 +238,7 @@ def empty_copy(model: nn.Module) -> nn.Module:
     return made
 
 
-def _fill_copy(model: nn.Module, shadows: Shadows) -> nn.Module:
+def _copy_with_real_values(model: nn.Module, shadows: Shadows) -> nn.Module:
     values = {name: shadows.get(buffer) for name, buffer in model.named_buffers()}
     made = empty_copy(model)
     with torch.no_grad():
