@@ -88,8 +88,7 @@ def dilation(windows):
 def conv_case(values, weight, bias, formats, windows, groups, lanes, expected, taps=(1, 1)):
     """`fixed_conv2d` on images [count, channels, height, width]; taps: rows and columns of the kernel at once."""
     lanes_in, lanes_out = lanes
-    of_group = min(lanes_in, weight.shape[1])  # a beat may have the channels of several groups
-    at_once = taps[0] * taps[1] * of_group
+    at_once = taps[0] * taps[1] * min(lanes_in, weight.shape[1])  # a beat may have the channels of several groups
     linear = linear_parameters(formats, 0, weight.shape[0], lanes_in, lanes_out)
     parameters = {**linear, **image_sizes(formats.data.width, values.shape[1:], lanes_in)}
     parameters |= {**kernel_parameters(windows), **dilation(windows)}
@@ -103,5 +102,5 @@ def conv_case(values, weight, bias, formats, windows, groups, lanes, expected, t
         },
         {"data_in_0": image_stream(values, formats.data.width, lanes_in)},
         {"data_out_0": image_stream(expected, formats.out.width, lanes_out)},
-        linear_memories(formats, arrange_filters(weight, taps, of_group), bias, at_once, lanes_out),
+        linear_memories(formats, arrange_filters(weight, taps, lanes_in), bias, at_once, lanes_out),
     )

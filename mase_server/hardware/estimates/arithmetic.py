@@ -20,7 +20,7 @@ from mase_server.hardware.estimates.storage import (
 from mase_server.hardware.memories import Words
 from mase_server.hardware.networks import count_digits
 from mase_server.hardware.timing.times import Given, NormWidths, clog2
-from mase_server.hardware.timing.windows import Images, groups_at_once
+from mase_server.hardware.timing.windows import Images
 from mase_server.hardware.verilog import Instance, Memory, read_parameters
 
 #: Tables for each bit that saturates, by the number of upper bits that must be equal: (up to so many, tables).
@@ -302,14 +302,12 @@ def _format_of(given: Given, name: str) -> tuple[int, int]:
 def of_conv2d(given: Given) -> Cost:
     """`fixed_conv2d`"""
     taps = given.get("WEIGHT_PARALLELISM_DIM_1", 1), given.get("WEIGHT_PARALLELISM_DIM_0", 1)
-    at_once, lanes = groups_at_once(given), given["DATA_IN_0_PARALLELISM_DIM_0"]
-    groups = given["GROUPS"] // at_once
-    passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups // given["DATA_OUT_0_PARALLELISM_DIM_0"]
-    images = Images.of(given, groups=groups, passes=passes)
+    images, lanes = Images.convolved(given), given["DATA_IN_0_PARALLELISM_DIM_0"]
     width = lanes * given["DATA_IN_0_PRECISION_0"]
     windows = sliding_window(width, images) if taps == (1, 1) else parallel_window(width, images, taps)
     size = images.kernel[0] * images.kernel[1] * given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["GROUPS"]
-    return padding_cost(width, images) + windows + linear_core(given, size, lanes // at_once * taps[0] * taps[1])
+    of_group = lanes * images.groups // given["GROUPS"]
+    return padding_cost(width, images) + windows + linear_core(given, size, of_group * taps[0] * taps[1])
 
 
 def of_shared_conv2d(given: Given) -> Cost:

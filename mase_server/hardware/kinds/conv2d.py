@@ -178,9 +178,11 @@ def arrange_filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tenso
     """Filters [filters, channels, rows, columns] as [filters, elements], in the order of a window's elements.
 
     Beats of single pixels: rows, columns, channels.  Of a column: columns, channels, pieces of it.  Of more: channels,
-    pieces of the window.  Within a beat: columns, rows, PAR_IN channels.
+    pieces of the window.  Within a beat: columns, rows, PAR_IN channels,
+    or all of a group, if a beat has several groups.
     """
     count, channels, rows, columns = weight.shape
+    par_in = min(par_in, channels)
     split = weight.reshape(count, channels // par_in, par_in, rows // taps[0], taps[0], columns // taps[1], taps[1])
     beats = (3, 5, 1) if taps == (1, 1) else (1, 5, 3) if taps[1] > 1 else (5, 1, 3)
     return split.permute(0, *beats, 6, 4, 2).flatten(1)
@@ -198,12 +200,7 @@ def _build_conv2d(builder: Builder, operation: Operation) -> Tap:
         "DILATION_HEIGHT": windows.dilation[0],
         "DILATION_WIDTH": windows.dilation[1],
         "GROUPS": operation.options["groups"],
-        **weight_parameters(
-            builder,
-            operation,
-            fold,
-            lambda weight: arrange_filters(weight, fold.taps, min(fold.par_in, weight.shape[1])),
-        ),
+        **weight_parameters(builder, operation, fold, lambda weight: arrange_filters(weight, fold.taps, fold.par_in)),
     }
     ports = stream_ports(source, to)
     if engine := builder.engine_of(operation, parameters):

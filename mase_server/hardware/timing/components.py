@@ -24,7 +24,7 @@ from mase_server.hardware.timing.times import (
     clog2,
     run_processes,
 )
-from mase_server.hardware.timing.windows import Images, groups_at_once
+from mase_server.hardware.timing.windows import Images
 from mase_server.hardware.verilog import Instance, Netlist, read_parameters
 
 
@@ -286,13 +286,8 @@ def _add_padding(images: Images, place: Place) -> tuple[Link, list[Process]]:
 
 
 def _conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
-    taps, at_once = (
-        (given.get("WEIGHT_PARALLELISM_DIM_1", 1), given.get("WEIGHT_PARALLELISM_DIM_0", 1)),
-        groups_at_once(given),
-    )
-    groups = given["GROUPS"] // at_once
-    passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups // given["DATA_OUT_0_PARALLELISM_DIM_0"]
-    images, bursts = Images.of(given, groups=groups, passes=passes), place.link()
+    taps = given.get("WEIGHT_PARALLELISM_DIM_1", 1), given.get("WEIGHT_PARALLELISM_DIM_0", 1)
+    images, bursts = Images.convolved(given), place.link()
     source, processes = _add_padding(images, place)
     yield from processes
     if taps == (1, 1):
@@ -302,8 +297,8 @@ def _conv2d_timing(given: Given, place: Place) -> Iterable[Process]:
     else:
         yield from _at_once(images, taps, source, bursts, place)
     pieces, kernel = images.pieces(taps), images.kernel[0] // taps[0] * (images.kernel[1] // taps[1])
-    lanes = given["DATA_IN_0_PARALLELISM_DIM_0"] // at_once * taps[0] * taps[1]
-    length = kernel * images.beats // groups
+    lanes = given["DATA_IN_0_PARALLELISM_DIM_0"] * images.groups // given["GROUPS"] * taps[0] * taps[1]
+    length = kernel * images.beats // images.groups
     if pieces == 1:
         yield products.dot_products(bursts, place.outs[0], length, clog2(lanes))
         return

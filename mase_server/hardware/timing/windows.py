@@ -45,6 +45,14 @@ class Images:
         )
 
     @classmethod
+    def convolved(cls, given: Given) -> Images:
+        """The images of a `fixed_conv2d`; groups whose channels come in one beat count as one."""
+        channels = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["GROUPS"]
+        groups = given["GROUPS"] // max(given["DATA_IN_0_PARALLELISM_DIM_0"] // channels, 1)
+        passes = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups // given["DATA_OUT_0_PARALLELISM_DIM_0"]
+        return cls.of(given, groups, passes)
+
+    @classmethod
     def bordered(cls, given: Given) -> Images:
         """The images of an `image_padding` alone."""
         border = given["TOP"], given["BOTTOM"], given["LEFT"], given["RIGHT"]
@@ -114,12 +122,6 @@ class Images:
             for row in range(self.rows)
             for column in range(self.columns)
         ]
-
-
-def groups_at_once(given: Given) -> int:
-    """The groups of a `fixed_conv2d` whose channels come in one beat."""
-    channels = given["DATA_IN_0_TENSOR_SIZE_DIM_0"] // given["GROUPS"]
-    return max(given["DATA_IN_0_PARALLELISM_DIM_0"] // channels, 1)
 
 
 def pad_pixels(link: Link, out: Link, images: Images) -> Process:
