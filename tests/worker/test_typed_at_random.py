@@ -163,3 +163,36 @@ async def test_inputs_are_searched_again_where_others_were_tried_before_them(tmp
     first, typed, saved = await open_type_and_save(tmp_path / "poses.py", POSES, text)
     assert saved["models"][0]["inputs"] != first["models"][0]["inputs"]
     assert typed["models"] == saved["models"]
+
+
+RESIDUAL = """import argparse
+
+import torch
+from torch import nn
+
+
+class Residual(nn.Module):
+    def __init__(self, x_dim: int, y_dim: int, hidden_dim: int):
+        super().__init__()
+        self.first, self.head = nn.Linear(x_dim, hidden_dim), nn.Linear(hidden_dim, y_dim)
+
+    def forward(self, x):
+        return self.head(self.first(x))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hidden-dim", type=int, default=256)
+    args = parser.parse_args()
+    args = args @ torch.zeros(3, 7)
+    x, y = load_samples()
+    return Residual(x.shape[-1], y.shape[-1], args.hidden_dim)
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_a_guessed_size_is_forgotten_where_the_text_gives_it(tmp_path):
+    text = RESIDUAL.replace("    args = args @ torch.zeros(3, 7)\n", "")
+    first, typed, saved = await open_type_and_save(tmp_path / "residual.py", RESIDUAL, text)
+    assert first["models"][0]["arguments"]["hidden_dim"] != saved["models"][0]["arguments"]["hidden_dim"] == 256
+    assert typed["models"] == saved["models"]

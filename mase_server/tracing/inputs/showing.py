@@ -56,7 +56,7 @@ from mase_server.tracing.models.classes import (
 )
 from mase_server.tracing.models.constructions import construction_of, list_required_parameters, signature_of
 from mase_server.tracing.models.expressions import NoTextError, value_text
-from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, call_arguments, digest_model
+from mase_server.tracing.models.found import Found, Hooks, KnownSearch, Unshown, call_arguments
 from mase_server.tracing.models.guesses import NoArgumentsError
 from mase_server.tracing.models.spreading import Sizes, join_kinds, spread_sizes
 from mase_server.tracing.models.workspace import FILE_STEPS, Budget, Workspace
@@ -115,7 +115,7 @@ class Showing:
         """A model with inputs that a search found. why: there was a search."""
         assert searched.spec is not None
         known = KnownSearch(
-            searched.spec, searched.how, built.sizes, digest_model(built.model), built.otherwise, searched.led,
+            searched.spec, searched.how, built.sizes, built.digest(), built.otherwise, searched.led,
             searched.first,
         )  # fmt: skip
         told = join_clauses(searched.how, built.how) + why
@@ -248,7 +248,7 @@ class Showing:
         if searched.spec is not None:
             built, searched = self.spread_sizes(built, name, searched)
         if searched.spec is None and remembered is not None:
-            if last or digest_model(built.model) == remembered.built:
+            if last or built.digest() == remembered.built:
                 yield self._show_as_known(built, name, remembered)
             else:  # it may have been made in a way that follows
                 self.last_resorts.setdefault(name, (built, builder))
@@ -336,7 +336,7 @@ class Showing:
             if again.spec is not None:
                 self.hooks.forget(kept.trial)
                 return other, again
-            if remembered is not None and kept is built and digest_model(other.model) == remembered.built:
+            if remembered is not None and kept is built and other.digest() == remembered.built:
                 kept, other = other, built
             self.hooks.forget(other.trial)
         return kept, searched
@@ -344,7 +344,7 @@ class Showing:
     def _build_as_known(self, built: Built, known: KnownSearch) -> tuple[Built, bool]:
         """The model of the last search, and true; the one given if its constructor makes another one now."""
         other = self._resize(built, known.sizes) if known.sizes else built
-        if other is None or digest_model(other.model) != known.built:
+        if other is None or other.digest() != known.built:
             self._forget_other(built, other)
             return built, False
         return other, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 import inspect
 import itertools
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.ops.paths import named_tensors
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.substitutes import skip_failed_download
 from mase_server.tracing.importing.missing import adapt_to_version
@@ -43,7 +45,7 @@ from mase_server.tracing.models.guesses import (
 )
 from mase_server.tracing.models.plans import Plan, iterate_plans, iterate_starts
 from mase_server.tracing.models.repairs import propose_arguments
-from mase_server.tracing.models.spreading import Sizes, compare_sizes, replace_sizes
+from mase_server.tracing.models.spreading import Sizes, compare_sizes, list_sizes, replace_sizes
 from mase_server.tracing.models.workspace import TRY_STEPS
 from mase_server.tracing.recording.rungs import limit_memory
 from mase_server.tracing.recording.shadow import MetaMode
@@ -71,6 +73,18 @@ class Built:
     sizes: Sizes = field(default_factory=dict)
     trial: Any = None
     otherwise: bool = False
+
+    def digest(self) -> str:
+        """A hash of the parts' classes and plain attributes, the tensors' shapes, the sizes among the arguments, and
+        which arguments are guessed."""
+        plan = self.plan
+        parts = [
+            (type(part).__qualname__, [item for item in vars(part).items() if type(item[1]) in (int, float, str, bool)])
+            for part in self.model.modules()
+        ]
+        tensors = [(path, tuple(tensor.shape)) for path, tensor in named_tensors(self.model)]
+        guessed = [] if plan is None else [list_sizes(plan.arguments or {}), sorted(plan.free)]
+        return hashlib.sha256(repr((parts, tensors, guessed)).encode()).hexdigest()[:16]
 
 
 def builds(

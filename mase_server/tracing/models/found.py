@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from mase_server.ops.paths import named_tensors
 from mase_server.ops.types import Kwargs
 from mase_server.protocol.answers.files import InputForm
 from mase_server.protocol.snapshot import Problem
@@ -37,7 +35,7 @@ Led = tuple[tuple[Inputs, str], ...]
 class KnownSearch:
     """A search for inputs that succeeded.
 
-    inputs: what it found; how: as a clause.  sizes: as of `Found`.  built: of the model, as `digest_model` gives it.
+    inputs: what it found; how: as a clause.  sizes: as of `Found`.  built: of the model, as `Built.digest` gives it.
     otherwise: no inputs were found for the model as it is made first, so it was made in another way.
     led: the inputs whose errors led to these, from the first on; first: of those that are tried first, a hash.  The
     result counts only while both are the same: otherwise a search would find others.
@@ -50,16 +48,6 @@ class KnownSearch:
     otherwise: bool = False
     led: Led = ()
     first: str = ""
-
-
-def digest_model(model: nn.Module) -> str:
-    """A hash of the classes of a model's parts, their plain attributes, and the shapes of their tensors."""
-    parts = [
-        (type(part).__qualname__, [item for item in vars(part).items() if type(item[1]) in (int, float, str, bool)])
-        for part in model.modules()
-    ]
-    tensors = [(path, tuple(tensor.shape)) for path, tensor in named_tensors(model)]
-    return hashlib.sha256(repr((parts, tensors)).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from mase_server.tracing.models.configs import AnyConfig, guess_entry_value, list_entries, replace_entry
@@ -24,9 +24,19 @@ _LEAST = 8
 MAX_SIZES = 8
 
 
+def list_sizes(arguments: Arguments) -> dict[str, int]:
+    """The sizes among some arguments, and among the entries of configurations, in the order in which they are given."""
+    found: dict[str, int] = {}
+    for name, value in arguments.items():
+        entries = list_entries({name: value}).values()
+        places = [((name,), value), *entries]
+        found |= {".".join(path): held for path, held in places if _is_size(held)}
+    return found
+
+
 def spread_sizes(arguments: Arguments, free: Set[str]) -> dict[str, int]:
     """Other values for guessed sizes that equal an earlier one. free: the arguments that are guessed."""
-    sizes = dict(_iterate_sizes(arguments))
+    sizes = list_sizes(arguments)
     guessed = {place for place in sizes if _is_guessed(place, arguments, free)}
     used = {size for place, size in sizes.items() if place not in guessed}
     found: dict[str, int] = {}
@@ -69,16 +79,6 @@ def compare_sizes(before: Arguments, after: Arguments) -> dict[str, int]:
         elif isinstance(value, Made) and isinstance(old, Made):
             found |= {f"{name}.{key}": size for key, size in value.sizes.items() if size != old.sizes.get(key)}
     return found
-
-
-def _iterate_sizes(arguments: Arguments) -> Iterator[tuple[str, int]]:
-    """The sizes among some arguments, and among the entries of configurations, in the order in which they are given."""
-    for name, value in arguments.items():
-        if _is_size(value):
-            yield name, value
-        for path, held in list_entries({name: value}).values():
-            if _is_size(held):
-                yield ".".join(path), held
 
 
 def _is_size(value: Any) -> bool:
