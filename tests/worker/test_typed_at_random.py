@@ -196,3 +196,26 @@ async def test_a_guessed_size_is_forgotten_where_the_text_gives_it(tmp_path):
     first, typed, saved = await open_type_and_save(tmp_path / "residual.py", RESIDUAL, text)
     assert first["models"][0]["arguments"]["hidden_dim"] != saved["models"][0]["arguments"]["hidden_dim"] == 256
     assert typed["models"] == saved["models"]
+
+
+READER = """from pathlib import Path
+
+from torch import nn
+
+
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(Path(__file__).read_text().count("word"), 4)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.timeout(120)
+async def test_a_program_that_reads_its_own_file_reads_what_is_typed(tmp_path):
+    text = READER.replace("return self", "words = 'word word word'\n        return self")
+    _, typed, saved = await open_type_and_save(tmp_path / "reader.py", READER, text)
+    assert saved["models"][0]["parameters"] == 5 * 4 + 4
+    assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]

@@ -28,6 +28,7 @@ import torch
 from mase_server.system import ALARM, seconds_waited, signals_named
 from mase_server.tracing.importing import lookups
 from mase_server.tracing.importing.importer import owns
+from mase_server.tracing.importing.source import find_fixed_text
 
 #: Refused audit events, and the user's words for them.
 REFUSED = {
@@ -200,13 +201,22 @@ def _redirect_open(original: Callable[..., Any], scratch: Path) -> Callable[...,
     def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if isinstance(file, int):
             return original(file, mode, *args, **kwargs)
+        path = Path(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 - as in `redirect_path`
         target = redirect_path(os.fsdecode(file), scratch)
         if _WRITING & set(mode):
-            if target != Path(os.path.abspath(os.fsdecode(file))):  # noqa: PTH100 - as in `redirected`
+            if target != path:
                 target.parent.mkdir(parents=True, exist_ok=True)
             return original(target, mode, *args, **kwargs)
         # The program reads its own earlier writes back from the redirected path.
-        return original(target if target.exists() else file, mode, *args, **kwargs)
+        if target == path or not target.exists():
+            text = find_fixed_text(str(path))
+            if text is None:
+                return original(file, mode, *args, **kwargs)
+            sys.audit("open", str(path), mode, os.O_RDONLY)  # the trace depends on the file all the same
+            target = scratch / "texts" / path.relative_to(path.anchor)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text)
+        return original(target, mode, *args, **kwargs)
 
     return opened
 

@@ -106,6 +106,11 @@ def is_pinned(path: str) -> bool:
     return path in _PINNED
 
 
+def find_fixed_text(path: str) -> bytes | None:
+    """What a program reads in place of a file of which a trace has the text; None where it reads the file itself."""
+    return None if notebooks.is_notebook(path) else EDITED.get(path, _PINNED.get(path))
+
+
 def is_typed(path: str) -> bool:
     """Is it the traced file, with a text that is not saved?"""
     return path in _TYPED
