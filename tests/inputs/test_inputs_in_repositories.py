@@ -1185,6 +1185,51 @@ def test_a_builder_of_the_file_is_called_as_other_files_call_it(workspace):
     assert found["Net"].spec.entries["x"].dims[-1] == 12
 
 
+FRAMES = """
+class Net(nn.Module):
+    def __init__(self, width, num_frames):
+        super().__init__()
+        self.num_frames, self.layer = num_frames, nn.Linear(width, width)
+
+    def forward(self, x):
+        B, N, C = x.shape
+        return self.layer(x.view(B, N // self.num_frames, self.num_frames, C))
+"""
+MAKES_NET = """
+from net import Net
+
+
+class Video:
+    def __init__(self, num_frames, width=24):
+        self.net = Net(width, num_frames)
+"""
+ASKS = """
+import argparse
+
+from video import Video
+
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num-frames", type=int, required=True)
+    return parser.parse_args()
+
+
+def main():
+    args = parse_args()
+    Video(args.num_frames)
+"""
+
+
+def test_a_number_that_a_command_line_has_to_give_is_guessed(workspace):
+    found, errors = shown(workspace, FRAMES, **{"video.py": MAKES_NET, "run.py": ASKS})
+    assert not errors
+    made = found["Net"].model
+    assert type(made.num_frames) is int and made.layer.in_features == 24  # which the program gives
+    assert "num_frames guessed" in found["Net"].found
+    assert runs_in_eager(found["Net"]).shape[-1] == 24
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -26,7 +26,7 @@ from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.program import Place
-from mase_server.tracing.importing.placeholders import Placeholder
+from mase_server.tracing.importing.placeholders import Placeholder, stands_in
 from mase_server.tracing.importing.source import Namespace, remember
 from mase_server.tracing.importing.statements import collecting_failures
 from mase_server.tracing.models.classes import calls_of
@@ -382,7 +382,8 @@ class _Resolver:
                     continue
                 other = _Resolver(self.namespace, call.tree, call.file, self.around)
                 with contextlib.suppress(*RAISED):  # the border to the user's expressions
-                    return other.evaluate(node, depth + 1)
+                    if not stands_in(value := other.evaluate(node, depth + 1)):
+                        return value
         if CONFIG_NAME.search(name):
             reads = {read.path[0] for read in reads_of(name, self.tree)}
             if known := self.around.settings().closest(reads):
