@@ -1225,7 +1225,8 @@ def test_a_number_that_a_command_line_has_to_give_is_guessed(workspace):
     found, errors = shown(workspace, FRAMES, **{"video.py": MAKES_NET, "run.py": ASKS})
     assert not errors
     made = found["Net"].model
-    assert type(made.num_frames) is int and made.layer.in_features == 24  # which the program gives
+    assert type(made.num_frames) is int
+    assert made.layer.in_features == 24  # which the program gives
     assert "num_frames guessed" in found["Net"].found
     assert runs_in_eager(found["Net"]).shape[-1] == 24
 
