@@ -561,7 +561,8 @@ class Fuzz:
             return
         if _lacks_models(opened) and not _lacks_models(typed):  # it was opened without them
             opened = self.trace(self.rehearsed, path, text, fit=fit)
-        keys = [key for key in {*typed, *opened} - {"fit"} if typed.get(key) != opened.get(key)]
+        one, other = _rename_drawn(typed), _rename_drawn(opened)
+        keys = [key for key in {*one, *other} - {"fit"} if one.get(key) != other.get(key)]
         if keys:
             counts.differed += 1
             where = f"{file}, seed {self.seed}, after {counts.edits} edits: {kind}: {', '.join(sorted(keys))}"
@@ -590,12 +591,21 @@ def _lacks_models(payload: Mapping[str, Any]) -> bool:
     return bool(payload.get("unshown")) or not all(each["complete"] for each in payload.get("models", ()))
 
 
+def _rename_drawn(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """A payload with one name for the folders that a program's own pytest draws at random, and looks for."""
+    files = [[_DRAWN.sub("drawn", part) if isinstance(part, str) else part for part in each]
+             for each in payload.get("dependencies", ())]  # fmt: skip
+    return {**payload, "dependencies": files}
+
+
 def files_in(given: Sequence[Path]) -> list[Path]:
     """The files with models among those given, and in the folders given."""
     found = [each for path in given for each in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
     return [each for each in found if "nn.Module" in each.read_text(encoding="utf-8", errors="replace")]
 
 
+#: A folder of pytest's cache, before it has its name.
+_DRAWN = re.compile(r"pytest-cache-files-\w{8}")
 #: One in so many opened texts is traced by a child whose origin did not rehearse.
 PLAIN_EACH = 10
 
