@@ -219,3 +219,46 @@ async def test_a_program_that_reads_its_own_file_reads_what_is_typed(tmp_path):
     _, typed, saved = await open_type_and_save(tmp_path / "reader.py", READER, text)
     assert saved["models"][0]["parameters"] == 5 * 4 + 4
     assert not [key for key in saved if key != "fit" and typed[key] != saved[key]]
+
+
+ENCODER = '''import torch
+from torch import Tensor, nn
+
+
+class Encoder(nn.Module):
+    """Classifies series.
+
+    - ``forward(x, t, mask)`` → ``(B, output_size)`` for classification.
+    - ``forward(x, t, mask, query=...)`` → ``(B, Tq, output_size)`` for each moment.
+    """
+
+    def __init__(self, input_size: int, latent_size: int, hidden_size: int, output_size: int):
+        super().__init__()
+        self.rnn = nn.GRU(input_size * 2, hidden_size, batch_first=True)
+        self.latent = nn.Linear(hidden_size, latent_size * 2)
+        self.head = nn.Sequential(
+            nn.Linear(latent_size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, output_size)
+        )
+        self.decoder = nn.Linear(latent_size, output_size)
+
+    def _encode(self, x: Tensor, mask: Tensor):
+        series = torch.cat([x, mask], dim=-1)
+        _, state = self.rnn(torch.flip(series, dims=[1]))
+        return self.latent(state.squeeze(0)).chunk(2, dim=-1)
+
+    def forward(self, x: Tensor, t: Tensor, mask: Tensor, x_time: Tensor = None, query: Tensor = None) -> Tensor:
+        mean, spread = self._encode(x, mask)
+        if query is None:
+            return self.head(mean)
+        B, Tq = query.shape
+        return self.decoder(mean[:, None].expand(B, Tq, -1))
+'''
+
+
+@pytest.mark.timeout(120)
+async def test_a_constructor_is_guessed_otherwise_where_known_inputs_fail(tmp_path):
+    """Only what no search finds is as it was known."""
+    text = ENCODER.replace("mask], dim=-1", "mask], dim=-2")
+    first, typed, saved = await open_type_and_save(tmp_path / "encoder.py", ENCODER, text)
+    assert saved["models"][0]["arguments"] != first["models"][0]["arguments"]
+    assert typed["models"] == saved["models"]

@@ -241,7 +241,7 @@ class Showing:
             built = known
         guessed = built.source == "search"
         searched = self.search(built, name, OTHER_TRIES if guessed else MAX_ATTEMPTS)
-        if searched.spec is None and (remembered is None or otherwise):
+        if searched.spec is None:
             built, searched = self._build_otherwise(built, name, searched, others, remembered)
         if searched.spec is None and guessed:
             searched = self.search(built, name)
