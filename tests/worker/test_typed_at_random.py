@@ -156,15 +156,6 @@ class Poses(nn.Module):
 """
 
 
-@pytest.mark.timeout(120)
-async def test_inputs_are_searched_again_where_others_were_tried_before_them(tmp_path):
-    """An edit lets one of the others run, of which the errors that led to the known ones say nothing."""
-    text = POSES.replace(".view(T, N, -1)", ".view(N, T, -1)")
-    first, typed, saved = await open_type_and_save(tmp_path / "poses.py", POSES, text)
-    assert saved["models"][0]["inputs"] != first["models"][0]["inputs"]
-    assert typed["models"] == saved["models"]
-
-
 RESIDUAL = """import argparse
 
 import torch
@@ -256,9 +247,16 @@ class Encoder(nn.Module):
 
 
 @pytest.mark.timeout(120)
-async def test_a_constructor_is_guessed_otherwise_where_known_inputs_fail(tmp_path):
-    """Only what no search finds is as it was known."""
-    text = ENCODER.replace("mask], dim=-1", "mask], dim=-2")
-    first, typed, saved = await open_type_and_save(tmp_path / "encoder.py", ENCODER, text)
-    assert saved["models"][0]["arguments"] != first["models"][0]["arguments"]
+@pytest.mark.parametrize(
+    ("source", "before", "after", "changed"),
+    [
+        # An edit lets one of the others run, of which the errors that led to the known ones say nothing.
+        pytest.param(POSES, ".view(T, N, -1)", ".view(N, T, -1)", "inputs", id="others-tried-before-them"),
+        # Another constructor runs where the known inputs fail: only what no search finds is as it was known.
+        pytest.param(ENCODER, "mask], dim=-1", "mask], dim=-2", "arguments", id="another-constructor"),
+    ],
+)
+async def test_what_is_known_gives_way_to_what_a_search_finds(tmp_path, source, before, after, changed):
+    first, typed, saved = await open_type_and_save(tmp_path / "net.py", source, source.replace(before, after))
+    assert saved["models"][0][changed] != first["models"][0][changed]
     assert typed["models"] == saved["models"]

@@ -178,8 +178,7 @@ def arrange_filters(weight: Tensor, taps: tuple[int, int], par_in: int) -> Tenso
     """Filters [filters, channels, rows, columns] as [filters, elements], in the order of a window's elements.
 
     Beats of single pixels: rows, columns, channels.  Of a column: columns, channels, pieces of it.  Of more: channels,
-    pieces of the window.  Within a beat: columns, rows, PAR_IN channels,
-    or all of a group, if a beat has several groups.
+    pieces of the window.  Within a beat: columns, rows, PAR_IN channels, or all of a group, if a beat has several.
     """
     count, channels, rows, columns = weight.shape
     par_in = min(par_in, channels)

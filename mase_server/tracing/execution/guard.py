@@ -202,21 +202,22 @@ def _redirect_open(original: Callable[..., Any], scratch: Path) -> Callable[...,
         if isinstance(file, int):
             return original(file, mode, *args, **kwargs)
         path = Path(os.path.abspath(os.fsdecode(file)))  # noqa: PTH100 - as in `redirect_path`
-        target = redirect_path(os.fsdecode(file), scratch)
+        target = redirect_path(str(path), scratch)
         if _WRITING & set(mode):
             if target != path:
                 target.parent.mkdir(parents=True, exist_ok=True)
             return original(target, mode, *args, **kwargs)
         # The program reads its own earlier writes back from the redirected path.
-        if target == path or not target.exists():
-            text = find_fixed_text(str(path))
-            if text is None:
-                return original(file, mode, *args, **kwargs)
-            sys.audit("open", str(path), mode, os.O_RDONLY)  # the trace depends on the file all the same
-            target = scratch / "texts" / path.relative_to(path.anchor)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(text)
-        return original(target, mode, *args, **kwargs)
+        if target != path and target.exists():
+            return original(target, mode, *args, **kwargs)
+        text = find_fixed_text(str(path))
+        if text is None:
+            return original(file, mode, *args, **kwargs)
+        sys.audit("open", str(path), mode, os.O_RDONLY)  # the trace depends on the file all the same
+        held = scratch / "texts" / path.relative_to(path.anchor)
+        held.parent.mkdir(parents=True, exist_ok=True)
+        held.write_bytes(text)
+        return original(held, mode, *args, **kwargs)
 
     return opened
 

@@ -107,7 +107,7 @@ def is_pinned(path: str) -> bool:
 
 
 def find_fixed_text(path: str) -> bytes | None:
-    """What a program reads in place of a file of which a trace has the text; None where it reads the file itself."""
+    """The text that a program reads in place of a file; None where it reads the file itself."""
     return None if notebooks.is_notebook(path) else EDITED.get(path, _PINNED.get(path))
 
 

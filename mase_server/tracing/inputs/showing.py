@@ -115,9 +115,8 @@ class Showing:
         """A model with inputs that a search found. why: there was a search."""
         assert searched.spec is not None
         known = KnownSearch(
-            searched.spec, searched.how, built.sizes, built.digest(), built.otherwise, searched.led,
-            searched.first,
-        )  # fmt: skip
+            searched.spec, searched.how, built.sizes, built.digest(), built.otherwise, searched.led, searched.first
+        )
         told = join_clauses(searched.how, built.how) + why
         return replace(self.of_spec(built, name, searched.spec, "search", told), search=known)
 
@@ -225,8 +224,7 @@ class Showing:
         if remembered is not None and not _takes(built.model, remembered.inputs):
             remembered = None
         # A model that was made otherwise is, if the forward still asks for that: the search begins anew.
-        otherwise = remembered is not None and remembered.otherwise
-        if remembered is not None and not otherwise:
+        if remembered is not None and not remembered.otherwise:
             known, alike = self._build_as_known(built, remembered)
             free = alike and self._is_free_now(built, known, name, remembered)
             if alike and not free and (found := self._still_works(known, name, remembered)) is not None:

@@ -26,7 +26,7 @@ from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.execution.program import Place
-from mase_server.tracing.importing.placeholders import Placeholder, stands_in
+from mase_server.tracing.importing.placeholders import stands_in
 from mase_server.tracing.importing.source import Namespace, remember
 from mase_server.tracing.importing.statements import collecting_failures
 from mase_server.tracing.models.classes import calls_of
@@ -87,7 +87,7 @@ def evaluate_partly(
             value = _evaluate_expression(node, namespace, resolver.names_of(node, 0))
         except Exception:  # noqa: BLE001 - evaluates a piece of the person's code out of its place
             value = UNKNOWN
-        if value is UNKNOWN or isinstance(value, Placeholder):
+        if value is UNKNOWN or stands_in(value):
             lacking.append(name)
         else:
             given[name] = value
@@ -272,7 +272,7 @@ class _Resolver:
             found = getattr(held, name) if name else held
         except RAISED:  # the border to the user's modules
             return UNKNOWN
-        return UNKNOWN if isinstance(found, Placeholder) else found
+        return UNKNOWN if stands_in(found) else found
 
     def _is_own(self, module: str) -> bool:
         spec = importlib.util.find_spec(module.partition(".")[0])

@@ -28,8 +28,7 @@ def list_sizes(arguments: Arguments) -> dict[str, int]:
     """The sizes among some arguments, and among the entries of configurations, in the order in which they are given."""
     found: dict[str, int] = {}
     for name, value in arguments.items():
-        entries = list_entries({name: value}).values()
-        places = [((name,), value), *entries]
+        places = [((name,), value), *list_entries({name: value}).values()]
         found |= {".".join(path): held for path, held in places if _is_size(held)}
     return found
 
