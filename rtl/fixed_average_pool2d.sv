@@ -1,6 +1,7 @@
 /// The mean of every window of every channel, the border of zeros counted; images as rows, columns, channels, PAR of them
 /// at a time. The sum is exact, divided and rounded once: half to even, then saturated.
 /// An image takes windows * KERNEL_HEIGHT * KERNEL_WIDTH * CHANNELS / PAR cycles, if its pixels come in time.
+/// With SERIAL, which is that of fixed_mean, the sums of a window wait until they have been divided.
 /// Nine cycles of latency after the last beat of a window, five if that is the whole image. Stores the rows of one window,
 /// and SPARE pixels more; nothing if the window is the whole image.
 /// Does not cut the ready path at its output. Is arithmetic.average_pool2d in Python.
@@ -22,6 +23,7 @@ module fixed_average_pool2d #(
     parameter int PADDING_LEFT                = 0,
     parameter int PADDING_RIGHT               = 0,
     parameter int SPARE                       = DATA_IN_0_TENSOR_SIZE_DIM_1 * STRIDE_HEIGHT,
+    parameter bit SERIAL                      = 1'b0,
     localparam int InWidth                    = DATA_IN_0_PARALLELISM_DIM_0 * DATA_IN_0_PRECISION_0,
     localparam int OutWidth                   = DATA_IN_0_PARALLELISM_DIM_0 * DATA_OUT_0_PRECISION_0
 ) (
@@ -97,7 +99,9 @@ module fixed_average_pool2d #(
       .DATA_IN_0_PARALLELISM_DIM_0(DATA_IN_0_PARALLELISM_DIM_0),
       .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
       .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
-      .DIVISOR(Count)
+      .DIVISOR(Count),
+      .SERIAL(SERIAL),
+      .WAITING(DATA_IN_0_TENSOR_SIZE_DIM_0 / DATA_IN_0_PARALLELISM_DIM_0)
   ) mean (
       .clk,
       .rst,

@@ -1,6 +1,8 @@
 /// Divide sums by the number DIVISOR and round once, half to even, then saturate: exactly, by one multiplication with a
 /// reciprocal. With a power of two it is a shift.
 /// Four cycles of latency, one beat of DATA_IN_0_PARALLELISM_DIM_0 sums per cycle. Does not cut the ready path.
+/// With SERIAL it has no multipliers: a beat takes a cycle for each bit of the numerator, and one; two more of latency.
+/// Up to WAITING beats wait for their turn meanwhile, in a fifo with a latency of its own.
 /// Does not take more than 40 bits of sum, the shift to the output's fraction included. Is arithmetic.mean in Python.
 module fixed_mean #(
     parameter int DATA_IN_0_PRECISION_0       = 12,
@@ -8,7 +10,9 @@ module fixed_mean #(
     parameter int DATA_IN_0_PARALLELISM_DIM_0 = 1,
     parameter int DATA_OUT_0_PRECISION_0      = 8,
     parameter int DATA_OUT_0_PRECISION_1      = 4,
-    parameter int DIVISOR                     = 9
+    parameter int DIVISOR                     = 9,
+    parameter bit SERIAL                      = 1'b0,
+    parameter int WAITING                     = 1
 ) (
     input  logic                                                          clk,
     input  logic                                                          rst,
@@ -43,45 +47,98 @@ module fixed_mean #(
            Shift, DIVISOR);
   end
 
-  logic [2:0] valid_at;
-  assign data_in_0_ready = !data_out_0_valid || data_out_0_ready;
+  localparam int Lanes = DATA_IN_0_PARALLELISM_DIM_0;
+  localparam int Product = 2 * Unsigned + 3;
 
-  always_ff @(posedge clk) begin
-    if (rst) {data_out_0_valid, valid_at} <= '0;
-    else if (data_in_0_ready) {data_out_0_valid, valid_at} <= {valid_at, data_in_0_valid};
+  logic [Lanes*(Unsigned+1)-1:0] numerators;
+  logic [Lanes*Product-1:0] products;
+  logic moves, multiplied, divided;
+  assign moves = !data_out_0_valid || data_out_0_ready;
+
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_numerator
+    logic signed [DATA_IN_0_PRECISION_0-1:0] sum;
+    assign sum = data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+    assign numerators[lane*(Unsigned+1)+:Unsigned+1] = {1'b0, (Unsigned'(sum) << (Left + 1)) + Unsigned'(Added)};
   end
 
-  for (genvar lane = 0; lane < DATA_IN_0_PARALLELISM_DIM_0; lane++) begin : g_lane
-    logic signed [DATA_IN_0_PRECISION_0-1:0] sum;
-    logic [Unsigned-1:0] numerator;
-    logic [2*Unsigned+2:0] product;
+  if (SERIAL && !IsPower) begin : g_serial
+    logic [Lanes*(Unsigned+1)-1:0] waiting;
+    logic waiting_valid, waiting_ready, unused_beside;
+
+    fifo #(
+        .DATA_WIDTH(Lanes * (Unsigned + 1)),
+        .DEPTH(WAITING)
+    ) sums (
+        .clk,
+        .rst,
+        .data_in_0(numerators),
+        .data_in_0_valid,
+        .data_in_0_ready,
+        .data_out_0(waiting),
+        .data_out_0_valid(waiting_valid),
+        .data_out_0_ready(waiting_ready)
+    );
+    serial_multiply #(
+        .DATA_IN_0_PRECISION_0(Unsigned + 2),
+        .DATA_IN_1_PRECISION_0(Unsigned + 1),
+        .LANES(Lanes),
+        .BESIDE_WIDTH(1)
+    ) multiply (
+        .clk,
+        .rst,
+        .data_in_0({Lanes{1'b0, Reciprocal}}),
+        .data_in_1(waiting),
+        .beside(1'b0),
+        .data_in_0_valid(waiting_valid),
+        .data_in_0_ready(waiting_ready),
+        .data_out_0(products),
+        .beside_out(unused_beside),
+        .data_out_0_valid(multiplied),
+        .data_out_0_ready(moves)
+    );
+  end else begin : g_at_once
+    logic taken;
+    assign data_in_0_ready = moves;
+    always_ff @(posedge clk) begin
+      if (rst) {multiplied, taken} <= '0;
+      else if (moves) {multiplied, taken} <= {taken, data_in_0_valid};
+    end
+    for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
+      if (IsPower) begin : g_shift
+        logic [Unsigned:0] numerator;
+        always_ff @(posedge clk) begin
+          if (moves) begin
+            numerator <= numerators[lane*(Unsigned+1)+:Unsigned+1];
+            products[lane*Product+:Product] <= Product'(numerator) << Unsigned;
+          end
+        end
+      end else begin : g_multiply
+        fixed_product #(
+            .DATA_IN_0_PRECISION_0(Unsigned + 1),
+            .DATA_IN_1_PRECISION_0(Unsigned + 2)
+        ) multiply (
+            .clk,
+            .moves,
+            .data_in_0(numerators[lane*(Unsigned+1)+:Unsigned+1]),
+            .data_in_1({1'b0, Reciprocal}),
+            .product(products[lane*Product+:Product])
+        );
+      end
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (rst) {data_out_0_valid, divided} <= '0;
+    else if (moves) {data_out_0_valid, divided} <= {divided, multiplied};
+  end
+
+  for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
+    logic [Product-1:0] product;
     logic signed [RoundedWidth-1:0] quotient, rounded;
     logic signed [DATA_OUT_0_PRECISION_0-1:0] saturated;
     logic less;
 
-    assign sum = data_in_0[lane*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
-    assign numerator = (Unsigned'(sum) << (Left + 1)) + Unsigned'(Added);
-
-    if (IsPower) begin : g_shift
-      logic [Unsigned-1:0] numerator_1;
-      always_ff @(posedge clk) begin
-        if (data_in_0_ready) begin
-          numerator_1 <= numerator;
-          product <= (2 * Unsigned + 3)'(numerator_1) << Unsigned;
-        end
-      end
-    end else begin : g_multiply
-      fixed_product #(
-          .DATA_IN_0_PRECISION_0(Unsigned + 1),
-          .DATA_IN_1_PRECISION_0(Unsigned + 2)
-      ) multiply (
-          .clk,
-          .moves(data_in_0_ready),
-          .data_in_0({1'b0, numerator}),
-          .data_in_1({1'b0, Reciprocal}),
-          .product(product)
-      );
-    end
+    assign product = products[lane*Product+:Product];
 
     fixed_saturate #(
         .DATA_IN_0_PRECISION_0(RoundedWidth),
@@ -92,7 +149,7 @@ module fixed_mean #(
     );
 
     always_ff @(posedge clk) begin
-      if (data_in_0_ready) begin
+      if (moves) begin
         quotient <= RoundedWidth'(product >> Scale) - RoundedWidth'(Offset);
         less <= product[Scale-1:0] < Scale'(Reciprocal) && (product[Scale] ^ Offset[0]);
         data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0] <= saturated;

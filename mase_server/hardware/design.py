@@ -255,8 +255,12 @@ def _size_of_rows(design: Design, operation: Operation) -> tuple[int, int, int]:
 
 
 def products_of_mean(count: int) -> int:
-    """Multiplications in a mean of `count` numbers, by the reciprocal and back; a power of two is a shift."""
-    return 0 if count & (count - 1) == 0 else 2
+    """Multiplications in a mean of `count` numbers: one by the reciprocal; a power of two is a shift."""
+    return 0 if count & (count - 1) == 0 else 1
+
+
+#: Lanes beyond which what multiplies bit by bit costs more than the multipliers that are spared.
+MOST_SERIAL = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,7 @@ _Ways = Mapping[str, tuple[Fold, ...]]
 
 def count_multiplications(design: Design) -> int:
     """The multiplications of a sample: with a budget, no interval is shorter than this number divided by it."""
-    ways = _find_ways(design)
-    found = sum(min(each.products for each in folds) for folds in ways.values())
-    alone = (each for name, each in design.operations.items() if name not in ways)
-    return found + sum(each.out.size for each in alone if each.options.get("function") == "mul")
+    return sum(min(each.products for each in folds) for folds in _find_ways(design).values())
 
 
 def _find_ways(design: Design) -> _Ways:
@@ -97,11 +94,7 @@ def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding
     chosen = _choose_folds(design, ways, interval)
     reads = sum(each.reads for each in chosen.values())
     slowest = max((_cycles_with_converter(design, ways, chosen, name) for name in chosen), default=1)
-    return Folding(
-        chosen,
-        max(slowest, reads),
-        sum(each.multipliers for each in chosen.values()) + _count_product_multipliers(design, chosen),
-    )
+    return Folding(chosen, max(slowest, reads), sum(each.multipliers for each in chosen.values()))
 
 
 def _fold_with_networks(design: Design, ways: _Ways, interval: int | None) -> Folding:
@@ -112,7 +105,7 @@ def _fold_with_networks(design: Design, ways: _Ways, interval: int | None) -> Fo
     }
     found = _fold_within_interval(design, ways, _fastest_interval(ways) if interval is None else interval)
     if found.multipliers:
-        multiplying = ", ".join(name for name, fold in found.folds.items() if fold.multipliers) or "its products"
+        multiplying = ", ".join(name for name, fold in found.folds.items() if fold.multipliers)
         raise FoldingError(f"0 multipliers are too few: {multiplying} cannot do without; linear layers can")
     return found
 
@@ -125,7 +118,8 @@ def _find_networks(design: Design, name: str) -> tuple[Fold, ...]:
 
 def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget."""
-    hopeful, *found = (_fold_with_engines(design, ways, budget, waits) for waits in (False, True))
+    hopeful = _fold_with_engines(design, ways, budget, waits=False)
+    found = [_fold_with_engines(design, ways, budget, shared=shared) for shared in (True, False)]
     least = _fold_within_interval(design, ways, _slowest_interval(ways)).multipliers
     if budget >= least:
         found.insert(0, _fold_alone(design, ways, budget))
@@ -138,17 +132,17 @@ def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
 
 
 def _choose_fastest(design: Design, hopeful: Folding | None, safe: Sequence[Folding]) -> Folding:
-    """The folding with the shortest interval. hopeful: layers of an engine count on the gaps of each other's streams,
-    so it is followed beat by beat, and so are others that it is compared with; if the design is too large for that, it
-    is not chosen. Of equal ones, the first of `safe` is."""
+    """The folding with the shortest interval. Where layers share an engine they wait for each other's streams, so it is
+    followed beat by beat. hopeful: its layers count on the gaps of these streams; if the design is too large to be
+    followed, it is not chosen. Of equal ones, the first of `safe` is."""
     best = min(safe, key=lambda each: each.interval)
-    if hopeful is None or hopeful.engines == best.engines:
-        return best
+    possible = safe if hopeful is None or hopeful.engines == best.engines else [*safe, hopeful]
     found, shortest = best, inf
-    for each in sorted([*safe, hopeful], key=lambda each: each.interval):
+    for each in sorted(possible, key=lambda each: each.interval):
         if each.interval >= shortest:
             break
-        interval = follow_interval(design, each) if each.engines else each.interval
+        shared = any(len(engine.operations) > 1 for engine in each.engines)
+        interval = follow_interval(design, each) if shared else each.interval
         if interval is None:
             return best
         if interval < shortest:
@@ -160,8 +154,7 @@ def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:
     """The folding with the shortest interval within a budget if no layers share multipliers."""
     fastest = max(_fastest_interval(ways), _fewest_reads(ways))
     intervals = sorted(each for each in {fastest, *_possible_intervals(design, ways)} if each >= fastest)
-    # Fewer cycles never need fewer multipliers in layers; operations at the pace of their neighbours may need a few
-    # more.
+    # Fewer cycles never need fewer multipliers, but folds that no converter delays may need a few more.
     first = bisect_left(intervals, True, key=lambda each: _least_multipliers(ways, each) <= budget) if intervals else 0
     found = (_fold_within_interval(design, ways, each) for each in intervals[first:])
     return next(
@@ -176,13 +169,16 @@ def _dots_of(design: Design, name: str) -> Dots | None:
     return None if dots is None or "streamed" in operation.options else dots(design, operation)
 
 
-def _fold_with_engines(design: Design, ways: _Ways, budget: int, waits: bool) -> Folding | None:
+def _fold_with_engines(
+    design: Design, ways: _Ways, budget: int, *, waits: bool = True, shared: bool = True
+) -> Folding | None:
     """The folding with the shortest interval within a budget if neighbours may share multipliers; None if there is
-    none. waits: layers of an engine wait for each other's streams (`Dots.held`)."""
+    none. waits: layers of an engine wait for each other's streams (`Dots.held`).  shared: if not, an engine has one
+    layer, whose lanes need not divide its sizes."""
     dots = {name: each for name in ways if (each := _dots_of(design, name)) is not None}
     if not dots or budget < 1:
         return None
-    sharing = _Sharing(dots, ways, budget, waits)
+    sharing = _Sharing(dots, ways, budget, waits, shared)
     low = max(_fastest_interval(sharing.others), _fewest_reads(ways))
     high = max(sum(each.fastest(1, 1) for each in dots.values()), _slowest_interval(ways))
     spare = budget
@@ -193,7 +189,7 @@ def _fold_with_engines(design: Design, ways: _Ways, budget: int, waits: bool) ->
         found = _fold_groups(design, ways, sharing, interval)
         if found.multipliers <= budget:
             return found
-        # Products at the pace of their neighbours take more than was counted.
+        # Folds that no converter delays take more than was counted.
         spare -= found.multipliers - budget
     return None
 
@@ -215,8 +211,9 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
 class _Sharing:
     """The splits of layers, in their order, into groups that share an engine, or stand alone."""
 
-    def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int, waits: bool) -> None:
+    def __init__(self, dots: Mapping[str, Dots], ways: _Ways, budget: int, waits: bool, shared: bool) -> None:
         self.dots, self.ways, self.budget, self.waits, self.names = dots, ways, budget, waits, tuple(dots)
+        self.most = len(dots) if shared else 1
         ins, outs = (
             _lanes_that_matter([getattr(each, which) for each in dots.values()], budget)
             for which in ("length", "results")
@@ -270,7 +267,7 @@ class _Sharing:
     def _groups_from(self, layers: Sequence[int], first: int, interval: int) -> Iterator[tuple[int, int]]:
         """The ends of the groups that begin with a layer, and the places of their lanes: the smallest, then fastest."""
         cycles, possible = torch.zeros_like(self.sizes), torch.ones_like(self.sizes, dtype=torch.bool)
-        for end in range(first, len(layers)):
+        for end in range(first, min(first + self.most, len(layers))):
             cycles = cycles + self.held[layers[end]]
             possible = possible & (self.fastest[layers[end]] <= interval) & (cycles <= interval)
             if not possible.any():
@@ -406,14 +403,3 @@ def _converter_cycles(design: Design, operation: Operation, before: int | None, 
     if before is None or not operation.inputs:
         return 0
     return design.operations[operation.inputs[0]].out.size // gcd(before, fold.par_in)
-
-
-def _count_product_multipliers(design: Design, chosen: Mapping[str, Fold]) -> int:
-    """Multipliers of products without a fold: as many as their widest operand has lanes."""
-    lanes: dict[str, int] = {}
-    found = 0
-    for name, operation in design.operations.items():
-        own = chosen.get(name)
-        lanes[name] = own.par_out if own else max((lanes[each] for each in operation.inputs), default=1)
-        found += lanes[name] if operation.options.get("function") == "mul" and own is None else 0
-    return found

@@ -172,6 +172,34 @@ def test_channels_that_are_convolved_apart_take_as_many_multipliers_as_there_are
     check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
 
 
+class Excited(nn.Module):
+    """What multiplies beside layers: means of three by three pixels, of a whole image and of rows, and a product of
+    channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 1)
+        self.less, self.more, self.head = nn.Linear(6, 2), nn.Linear(2, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = F.relu(self.second(F.avg_pool2d(F.relu(self.first(x)), 3)))
+        weights = torch.sigmoid(self.more(F.relu(self.less(F.adaptive_avg_pool2d(x, 1).flatten(1)))))
+        return self.head((x * weights[:, :, None, None]).mean((2, 3)))
+
+
+@VERILATOR
+@pytest.mark.parametrize(("multipliers", "serial", "share"), [(1, 4, 0.99), (3, 4, 0.95), (12, 4, 0.8), (60, 2, 0.5)])
+def test_means_and_products_take_no_multipliers_where_these_are_few(tmp_path, multipliers, serial, share):
+    samples = 8
+    design, folding, made = built(Excited(), (1, 15, 15), samples, multipliers)
+    assert folding.multipliers <= multipliers
+    assert sum(fold.serial for fold in folding.folds.values()) == serial
+    found = interval(made, tmp_path, samples)
+    assert found <= count_multiplications(design) / multipliers / share
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.02)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
 class Pooled(nn.Sequential):
     """Pools whose results are read in fewer lanes."""
 
@@ -198,12 +226,13 @@ def prime(channels):
 
 
 @VERILATOR
-def test_layers_do_not_share_multipliers_if_they_would_wait_for_each_others_streams(tmp_path):
+@pytest.mark.parametrize("budget", [19, 20])
+def test_layers_do_not_share_multipliers_if_they_would_wait_for_each_others_streams(tmp_path, budget):
     samples = 6
-    design, folding, made = built(prime(19), (1, 40, 18), samples, 20)
+    design, folding, made = built(prime(19), (1, 40, 18), samples, budget)
     found = interval(made, tmp_path, samples)
     assert found <= 1.01 * folding.interval
-    assert found <= count_multiplications(design) / 20 / 0.85
+    assert found <= count_multiplications(design) / budget / 0.85
 
 
 def test_small_layers_stand_alone_between_others_that_share():

@@ -260,7 +260,7 @@ def test_no_component_is_without_a_control():
 SATURATING = {
     "fixed_cast": lambda: parts.numbered(layers.cast, WIDE_CASTS),
     "fixed_add": lambda: parts.numbered(elements.sum_case, st.tuples(*elements.OPERANDS, st.booleans())),
-    "fixed_multiply": lambda: parts.numbered(elements.product_case, st.tuples(*elements.OPERANDS)),
+    "fixed_multiply": lambda: parts.numbered(elements.product_case, st.tuples(*elements.OPERANDS, st.booleans())),
     "fixed_linear": lambda: parts.numbered(layers.layer, layers.layers()),
     "fixed_conv2d": lambda: parts.numbered(images.convolution, images.convolutions()),
     "fixed_average_pool2d": lambda: parts.numbered(images.average_pool, images.pools()),

@@ -32,12 +32,13 @@ def sum_case(number, first, second, out, lanes, subtract, floor, relu):
     return Case("fixed_add", {**parameters, **flags}, ins, outs)
 
 
-def product_case(number, first, second, out, lanes, floor, relu):
+def product_case(number, first, second, out, lanes, floor, relu, serial=False):
     def compute(left, right, formats, to):
         return multiply(left, right, formats, to, floor=floor, relu=relu)
 
     parameters, ins, outs = operands(number, first, second, out, lanes, compute)
-    return Case("fixed_multiply", {**parameters, "FLOOR": int(floor), "RELU": int(relu)}, ins, outs)
+    flags = {"FLOOR": int(floor), "RELU": int(relu), "SERIAL": int(serial)}
+    return Case("fixed_multiply", {**parameters, **flags}, ins, outs)
 
 
 OPERANDS = (FORMATS, FORMATS, FORMATS, st.integers(1, 4), st.booleans(), st.booleans())
@@ -49,7 +50,8 @@ def test_add_is_its_arithmetic():
 
 
 def test_multiply_is_its_arithmetic():
-    Bench([product_case(number, *draw) for number, draw in enumerate(drawn(st.tuples(*OPERANDS)))]).check_all()
+    draws = drawn(st.tuples(*OPERANDS, st.booleans()))
+    Bench([product_case(number, *draw) for number, draw in enumerate(draws)]).check_all()
 
 
 def test_a_sum_in_the_wrong_format_is_noticed():

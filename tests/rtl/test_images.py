@@ -227,6 +227,7 @@ def average_pool(number, windows, shape, lanes, data, out_format):
         **precision("DATA_IN_0", data),
         **precision("DATA_OUT_0", out_format),
         **kernel_parameters(windows),
+        "SERIAL": number % 2,
     }
     out = image_stream(average_pool2d(values, data, out_format, windows), out_format.width, lanes)
     into = image_stream(values, data.width, lanes)
@@ -272,7 +273,7 @@ def test_borders_may_differ_from_side_to_side():
     Bench([with_border(*each, 8, 2) for each in zip((*cases, *pools), expected, strict=True)]).check_all()
 
 
-def mean_case(divisor, width, out):
+def mean_case(divisor, width, out, serial=False):
     """All sums of `width` bits with 2 bits after the point; Python's fractions round half to even."""
     sums = range(-(1 << (width - 1)), 1 << (width - 1))
     low, high = out.integers
@@ -282,6 +283,8 @@ def mean_case(divisor, width, out):
         **precision("DATA_OUT_0", out),
         "DATA_IN_0_PARALLELISM_DIM_0": 1,
         "DIVISOR": divisor,
+        "SERIAL": int(serial),
+        "WAITING": divisor,
     }
     into = stream(torch.tensor(sums), width, 1)
     wanted = stream(torch.tensor([min(max(value, low), high) for value in exact]), out.width, 1)
@@ -291,3 +294,4 @@ def mean_case(divisor, width, out):
 def test_every_sum_is_divided_and_rounded_as_a_fraction():
     divisors, outs = (1, 2, 3, 6, 7, 10, 12, 49), (FixedPoint(8, 2), FixedPoint(7, 0), FixedPoint(10, 4))
     Bench([mean_case(divisor, width, out) for divisor in divisors for width in (8, 9) for out in outs]).check_all()
+    Bench([mean_case(divisor, 8, out, serial=True) for divisor in divisors for out in outs]).check_all()

@@ -59,9 +59,8 @@ def of_multiply(given: Given) -> Cost:
     """`fixed_multiply`"""
     width = given["DATA_IN_0_PRECISION_0"] + given["DATA_IN_1_PRECISION_0"]
     fraction = given["DATA_IN_0_PRECISION_1"] + given["DATA_IN_1_PRECISION_1"]
-    return _rounding_cost(given, width, fraction) + multiplications_cost(
-        given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_IN_0_PRECISION_0"], given["DATA_IN_1_PRECISION_0"]
-    )
+    product = _product_cost(given, given["DATA_IN_0_PRECISION_0"], given["DATA_IN_1_PRECISION_0"])
+    return _rounding_cost(given, width, fraction) + product * given["DATA_IN_0_PARALLELISM_DIM_0"]
 
 
 def dot_core(given: Given, size: int, lanes: int) -> Cost:
@@ -398,7 +397,7 @@ def of_top_k(given: Given) -> Cost:
 
 def of_mean(given: Given) -> Cost:
     """`fixed_mean`"""
-    return mean_cost(given, given["DIVISOR"]) * given["DATA_IN_0_PARALLELISM_DIM_0"]
+    return mean_cost(given, given["DATA_IN_0_PRECISION_0"], given["DIVISOR"], given["WAITING"])
 
 
 def of_max_pool2d(given: Given) -> Cost:
@@ -408,16 +407,21 @@ def of_max_pool2d(given: Given) -> Cost:
 
 def of_average_pool2d(given: Given) -> Cost:
     """`fixed_average_pool2d`"""
-    lanes, count = given["DATA_IN_0_PARALLELISM_DIM_0"], given["KERNEL_HEIGHT"] * given["KERNEL_WIDTH"]
-    return _pool_cost(given, maximum=False) + mean_cost(given, count) * lanes
+    count, beats = given["KERNEL_HEIGHT"] * given["KERNEL_WIDTH"], Images.of(given).beats
+    sums = given["DATA_IN_0_PRECISION_0"] + clog2(count)
+    return _pool_cost(given, maximum=False) + mean_cost(given, sums, count, beats)
 
 
-def mean_cost(given: Given, divisor: int) -> Cost:
-    """One lane of `fixed_mean`: a product with the reciprocal, except with powers of two."""
-    width = given["DATA_IN_0_PRECISION_0"] + clog2(divisor)
+def mean_cost(given: Given, width: int, divisor: int, waiting: int) -> Cost:
+    """`fixed_mean`: products with the reciprocal, except with powers of two. width: of the sums.  waiting: beats."""
+    lanes = given["DATA_IN_0_PARALLELISM_DIM_0"]
     if divisor & (divisor - 1) == 0:
-        return Cost(logic=12, carries=0.85 * width)
-    return multiplications_cost(1) + Cost(logic=15, carries=1.8 * width)
+        return Cost(logic=12, carries=0.85 * width) * lanes
+    if given["SERIAL"]:
+        products = _product_cost(given, width + 4, width + 3) * lanes + storage.fifo_cost(lanes * (width + 3), waiting)
+    else:
+        products = multiplications_cost(lanes)
+    return products + Cost(logic=15, carries=1.8 * width) * lanes
 
 
 def _pool_cost(given: Given, maximum: bool) -> Cost:
@@ -526,7 +530,7 @@ def of_norm(given: Given) -> Cost:
 
 
 def _product_cost(given: Given, width: int, other: int) -> Cost:
-    """A product of a norm: a multiplier, or an addition for each bit of the second factor."""
+    """A product: a multiplier, or an addition for each bit of the second factor."""
     if not given["SERIAL"]:
         return multiplications_cost(1, width, other)
     return sums_cost(width + 1) + logic_cost(2 * width + other + 6) + counter_cost(other)

@@ -22,12 +22,11 @@ from mase_server.hardware.design import (
     Operation,
     Stream,
     find_divisors,
-    products_of_mean,
     row_major,
 )
 from mase_server.hardware.functional import integer_average_pool2d, integer_conv2d, integer_max_pool2d
 from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
-from mase_server.hardware.kinds.kind import Kind, Rule, Settings, image_order, image_size
+from mase_server.hardware.kinds.kind import Kind, Rule, Settings, folds_of_means, image_order, image_size
 from mase_server.hardware.kinds.linear import at_pace_of_weights, rows_at_a_time, weight_parameters
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
@@ -350,12 +349,14 @@ def _pool2d_node(maker: Maker, operation: Operation) -> fx.Node:
 
 def _pool2d_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     channels, *windows = image_size(operation.out.shape)
-    kernel = operation.options["windows"].kernel
-    products = products_of_mean(prod(kernel)) if operation.options["mean"] else 0
+    count = prod(operation.options["windows"].kernel)
     for lanes in find_divisors(channels):
-        looked_at = prod(windows) * prod(kernel) * channels // lanes
+        looked_at = prod(windows) * count * channels // lanes
         cycles = max(looked_at, arrival_cycles(design, operation, lanes, operation.options["windows"]))
-        yield Fold(lanes, lanes, cycles, products * lanes)
+        if operation.options["mean"]:
+            yield from folds_of_means(design, operation, count, lanes, cycles)
+        else:
+            yield Fold(lanes, lanes, cycles, 0)
 
 
 def _build_pool2d(builder: Builder, operation: Operation) -> Tap:
@@ -366,6 +367,7 @@ def _build_pool2d(builder: Builder, operation: Operation) -> Tap:
     module = "fixed_average_pool2d" if operation.options["mean"] else "fixed_max_pool2d"
     if operation.options["mean"]:
         parameters |= precision_parameters("DATA_IN_0", before.format) | precision_parameters("DATA_OUT_0", out)
+        parameters["SERIAL"] = int(fold.serial)
     else:
         parameters["DATA_IN_0_PRECISION_0"] = before.format.width
     builder.instance(f"{operation.name}_i", module, parameters, stream_ports(source, to), operation.name)

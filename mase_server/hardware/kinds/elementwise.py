@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from mase_server.hardware.arithmetic import look_up, table
 from mase_server.hardware.arithmetic.elements import WIDEST_TABLE
-from mase_server.hardware.design import Constant, Operation, Stream, row_major
+from mase_server.hardware.design import MOST_SERIAL, Constant, Design, Fold, Operation, Stream, find_divisors, row_major
 from mase_server.hardware.functional import integer_add, integer_multiply, integer_requantise
 from mase_server.hardware.held import Held, Known, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.entry import constant_stream
@@ -88,8 +88,22 @@ def _elementwise_node(maker: Maker, operation: Operation) -> fx.Node:
     return maker.call(operation, integer_add, *given, options["function"] == "sub")
 
 
+def _elementwise_folds(design: Design, operation: Operation) -> Iterator[Fold]:
+    """A product has a beat a cycle, or a few lanes bit by bit, without multipliers; a sum is at the pace of its
+    neighbours."""
+    if operation.options["function"] != "mul":
+        return
+    beat = design.operations[operation.inputs[1]].out.format.width + 1
+    for lanes in find_divisors(operation.out.size):
+        cycles = operation.out.size // lanes
+        yield Fold(lanes, lanes, cycles, lanes)
+        if lanes <= MOST_SERIAL:
+            yield Fold(lanes, lanes, cycles * beat, 0, serial=True)
+
+
 def _build_elementwise(builder: Builder, operation: Operation) -> Tap:
-    lanes = max(builder.lanes_of(operation, 0), builder.lanes_of(operation, 1))
+    fold = builder.folding.folds.get(operation.name)
+    lanes = fold.par_in if fold else max(builder.lanes_of(operation, 0), builder.lanes_of(operation, 1))
     taps = [builder.waiting(operation, index, builder.read(operation, lanes, index)) for index in (0, 1)]
     to, options = builder.wires(operation.name, lanes, operation.out.format.width), operation.options
     before = [builder.design.operations[name].out.format for name in operation.inputs]
@@ -100,7 +114,9 @@ def _build_elementwise(builder: Builder, operation: Operation) -> Tap:
         **precision_parameters("DATA_OUT_0", operation.out.format),
         "RELU": int(options["relu"]),
     }
-    module = "fixed_multiply" if options["function"] == "mul" else "fixed_add"
+    module = "fixed_multiply" if fold else "fixed_add"
+    if fold:
+        parameters["SERIAL"] = int(fold.serial)
     if options["function"] == "sub":
         parameters["SUBTRACT"] = 1
     builder.instance(f"{operation.name}_i", module, parameters, builder.pair(taps, to), operation.name)
@@ -112,6 +128,7 @@ ELEMENTWISE_KIND = Kind(
     _elementwise_node,
     _build_elementwise,
     {name: _elementwise_rule(name) for name in ("add", "sub", "mul", "div")},
+    folds=_elementwise_folds,
     mixes=0,
 )
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from mase_server.hardware.arithmetic import Windows
-from mase_server.hardware.design import Design, Dots, Fold, Operation, Stream
+from mase_server.hardware.design import MOST_SERIAL, Design, Dots, Fold, Operation, Stream, products_of_mean
 from mase_server.hardware.held import Held, NoHardware, Unrounded, node_of
+from mase_server.hardware.timing.times import beat_of_serial_mean, clog2
 from mase_server.hardware.verilog import Tap
 from mase_server.ir.build import attribute
 
@@ -46,6 +47,20 @@ def one_by_one(design: Design, operation: Operation) -> tuple[Tensor, ...]:
 def at_any_pace(design: Design, operation: Operation) -> Iterator[Fold]:
     """Yield no folds: the operation runs at the pace of its neighbours."""
     return iter(())
+
+
+def folds_of_means(design: Design, operation: Operation, count: int, lanes: int, cycles: int) -> Iterator[Fold]:
+    """The folds of means with some lanes: a beat a cycle, or a few lanes bit by bit, without multipliers.
+
+    count: the numbers of a mean.  cycles: in which all numbers come.
+    """
+    products, out = products_of_mean(count), operation.out
+    yield Fold(lanes, lanes, cycles, products * lanes)
+    if products and lanes <= MOST_SERIAL:
+        before = design.operations[operation.inputs[0]].out.format
+        shift = out.format.fraction_width - before.fraction_width
+        beat = beat_of_serial_mean(before.width + clog2(count), shift, count)
+        yield Fold(lanes, lanes, max(cycles, out.size // lanes * beat), 0, serial=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from torch import Tensor, fx
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.arithmetic import Norm
 from mase_server.hardware.arithmetic.softmax import EXP_FRACTION, exp_table
-from mase_server.hardware.design import Constant, Design, Fold, Operation, Stream, find_divisors, products_of_mean
+from mase_server.hardware.design import MOST_SERIAL, Constant, Design, Fold, Operation, Stream, find_divisors
 from mase_server.hardware.functional import integer_norm, integer_reduce, integer_softmax, integer_top_k
 from mase_server.hardware.held import Held, Layout, Masked, NoHardware, Unrounded, node_of
-from mase_server.hardware.kinds.kind import Kind, Rule, Settings, row_major
+from mase_server.hardware.kinds.kind import Kind, Rule, Settings, folds_of_means, row_major
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.masks import lower_masked_equal, lower_masked_where, masked_fill
 from mase_server.hardware.memories import words_of, words_of_bias
@@ -189,10 +189,13 @@ def _count_reduced(design: Design, operation: Operation) -> int:
 
 
 def _reduce_folds(design: Design, operation: Operation) -> Iterator[Fold]:
-    products = products_of_mean(_count_reduced(design, operation)) if operation.options["function"] == "mean" else 0
-    for lanes in find_divisors(operation.options["channels"]):
+    count, channels = _count_reduced(design, operation), operation.options["channels"]
+    for lanes in find_divisors(channels):
         cycles = design.operations[operation.inputs[0]].out.size // lanes
-        yield Fold(lanes, lanes, cycles, products * lanes)
+        if operation.options["function"] == "mean":
+            yield from folds_of_means(design, operation, count, lanes, cycles)
+        else:
+            yield Fold(lanes, lanes, cycles, 0)
 
 
 def _build_reduce(builder: Builder, operation: Operation) -> Tap:
@@ -220,6 +223,8 @@ def _build_reduce(builder: Builder, operation: Operation) -> Tap:
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
         **precision_parameters("DATA_OUT_0", out),
         "DIVISOR": count if function == "mean" else 1,
+        "SERIAL": int(builder.folding.folds[operation.name].serial),
+        "WAITING": operation.options["channels"] // lanes,
     }
     builder.instance(f"{operation.name}_mean", "fixed_mean", parameters, stream_ports(reduced, to), operation.name)
     return builder.skid(operation, to)
@@ -360,12 +365,8 @@ def _norm_folds(design: Design, operation: Operation) -> Iterator[Fold]:
         beats = length // lanes
         root = _root_width(norm, beats, lanes) + 2
         yield Fold(lanes, lanes, rows * max(beats, root), products * lanes)
-        if lanes <= _MOST_SERIAL:
+        if lanes <= MOST_SERIAL:
             yield Fold(lanes, lanes, rows * max(beats * (bits + 1), root), 0, serial=True)
-
-
-#: Lanes beyond which dividers cost more than the multipliers that are spared.
-_MOST_SERIAL = 4
 
 
 def _centred_width(norm: Norm) -> int:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import gcd
+from math import gcd, prod
 
 from mase_server.hardware.memories import place_regions
 from mase_server.hardware.networks import count_digits
@@ -21,6 +21,7 @@ from mase_server.hardware.timing.times import (
     Process,
     Queue,
     Times,
+    beat_of_serial_mean,
     clog2,
     run_processes,
 )
@@ -72,6 +73,13 @@ def _elementwise_timing(stages: int) -> Timing:
         yield from streams.pipeline_processes(both, place.outs[0], stages)
 
     return timing
+
+
+def _multiply_timing(given: Given, place: Place) -> Iterable[Process]:
+    if not given["SERIAL"]:
+        return _elementwise_timing(3)(given, place)
+    both = place.link()
+    return streams.join_beats(place.links, both), *_serial_processes(both, given["DATA_IN_1_PRECISION_0"] + 1, place)
 
 
 def _fork_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -356,7 +364,33 @@ def _average_pool(given: Given, place: Place) -> Iterable[Process]:
         yield windows.reduced_image(source, sums, images)
     else:
         yield from _reduced_window_processes(images, source, sums, place)
-    yield from streams.pipeline_processes(sums, place.outs[0], 4)
+    count = prod(images.kernel)
+    sum_width = given["DATA_IN_0_PRECISION_0"] + clog2(count)
+    yield from _mean_processes(given, sums, sum_width, count, images.beats, place)
+
+
+def _mean_timing(given: Given, place: Place) -> Iterable[Process]:
+    width, divisor = given["DATA_IN_0_PRECISION_0"], given["DIVISOR"]
+    return _mean_processes(given, place.links[0], width, divisor, given["WAITING"], place)
+
+
+def _mean_processes(
+    given: Given, sums: Link, width: int, divisor: int, waiting: int, place: Place
+) -> Iterable[Process]:
+    """`fixed_mean`. width: bits of the sums.  waiting: beats of them that may wait."""
+    if not given["SERIAL"] or divisor & (divisor - 1) == 0:
+        yield from streams.pipeline_processes(sums, place.outs[0], 4)
+        return
+    shift, turns = given["DATA_OUT_0_PRECISION_1"] - given["DATA_IN_0_PRECISION_1"], place.link()
+    yield streams.fifo_process(sums, turns, waiting)
+    yield from _serial_processes(turns, beat_of_serial_mean(width, shift, divisor), place)
+
+
+def _serial_processes(source: Link, beat: int, place: Place) -> Iterable[Process]:
+    """Products bit by bit, each beat in so many cycles, and two registers behind them."""
+    multiplied = place.link()
+    yield streams.register_process(source, multiplied, beat)
+    yield from streams.pipeline_processes(multiplied, place.outs[0], 2)
 
 
 def _border_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -455,9 +489,9 @@ TIMINGS: Mapping[str, Timing] = {
     "fixed_linear": _linear_timing,
     "fixed_matmul": _matmul_timing,
     "fixed_max_pool2d": _max_pool,
-    "fixed_multiply": _elementwise_timing(3),
+    "fixed_multiply": _multiply_timing,
     "fixed_norm": _norm_timing,
-    "fixed_mean": _pipeline_timing(4),
+    "fixed_mean": _mean_timing,
     "fixed_recurrent": _recurrent_timing,
     "fixed_reduce": _reduce_timing,
     "fixed_softmax": _softmax_timing,

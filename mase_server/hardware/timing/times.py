@@ -19,6 +19,13 @@ def clog2(number: int) -> int:
     return (number - 1).bit_length() if number > 1 else 0
 
 
+def beat_of_serial_mean(width: int, shift: int, divisor: int) -> int:
+    """Cycles of a beat in `fixed_mean` with SERIAL. width: of the sums.  shift: bits that are added to the fraction."""
+    divisor, width = divisor << max(-shift, 0), width + max(shift, 0)
+    offset = -(-(1 << (width - 1)) // divisor)
+    return clog2((1 << width) + 2 * offset * divisor + divisor) + 2
+
+
 @dataclass(frozen=True, slots=True)
 class NormWidths:
     """Bits inside `fixed_norm`, as the module computes them."""
