@@ -32,13 +32,16 @@ module repeat_buffer #(
   localparam int IndexWidth = (LENGTH > 1) ? $clog2(LENGTH) : 1;
   localparam int PassWidth = (COUNT > 1) ? $clog2(COUNT) : 1;
   localparam logic [AddressWidth-1:0] LastAddress = AddressWidth'(DEPTH - 1);
+  localparam int NewWidth = $clog2((WHOLE ? DEPTH / LENGTH : DEPTH) + 1);
 
   logic [AddressWidth-1:0] write_at, read_at, vector_at;
   logic [CountWidth-1:0] held;  // beats that stand in memory from the present vector's first on, less the freed ones
   logic [IndexWidth-1:0] index;
   logic [PassWidth-1:0] pass;
   logic [AddressWidth-1:0] read_next;
-  logic first_pass, last_pass, last_index, push, read, free, arrived;
+  // Beats, or with WHOLE vectors, that have come and that no first pass has reached; `some` tells whether there are any.
+  logic [NewWidth-1:0] fresh;
+  logic first_pass, last_pass, last_index, push, read, free, arrived, some, comes, goes;
 
   assign first_pass = pass == '0;
   assign last_pass = pass == PassWidth'(COUNT - 1);
@@ -47,9 +50,22 @@ module repeat_buffer #(
   assign push = data_in_0_valid && data_in_0_ready;
   // In the first pass the present beat may not be there yet; the last pass frees as it goes.
   if (WHOLE) begin : g_whole
-    assign arrived = !first_pass || index != '0 || held >= CountWidth'(LENGTH);
+    logic last_pushed;
+    loop_counter #(
+        .COUNT(LENGTH)
+    ) beats (
+        .clk,
+        .rst,
+        .step(push),
+        .last(last_pushed)
+    );
+    assign comes = push && last_pushed;
+    assign goes = read && first_pass && index == '0;
+    assign arrived = !first_pass || index != '0 || some;
   end else begin : g_as_they_come
-    assign arrived = !first_pass || ((COUNT == 1) ? held != '0 : held > CountWidth'(index));
+    assign comes = push;
+    assign goes = read && first_pass;
+    assign arrived = !first_pass || some;
   end
   assign read = arrived && (!data_out_0_valid || data_out_0_ready);
   assign free = read && last_pass;
@@ -61,11 +77,15 @@ module repeat_buffer #(
       read_at          <= '0;
       vector_at        <= '0;
       held             <= '0;
+      fresh            <= '0;
+      some             <= 1'b0;
       index            <= '0;
       pass             <= '0;
       data_out_0_valid <= 1'b0;
     end else begin
       if (push) write_at <= (write_at == LastAddress) ? '0 : write_at + 1'b1;
+      if (comes != goes) fresh <= comes ? fresh + 1'b1 : fresh - 1'b1;
+      some <= comes || (fresh >> 1) != '0 || (fresh[0] && !goes);
       if (push != free) held <= push ? held + 1'b1 : held - 1'b1;
       if (read) begin
         index   <= last_index ? '0 : index + 1'b1;
