@@ -2,8 +2,8 @@
 /// c = N x - sum(x), or x; root = floor(sqrt((sum(c c) + EPSILON) 4**ROOT_FRACTION / N)), both without any other rounding;
 /// n = c 2**ROOT_FRACTION / root, rounded half to even to NORM_FRACTION bits; out = n weight + bias, requantised.
 /// EPSILON is eps 4**DATA_IN_0_PRECISION_1 times N**3, or times N without MEAN, and at least 1.
-/// One beat per cycle, but a row takes ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS + ROOT_WIDTH +
-/// NORM_FRACTION + 25 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
+/// One beat per cycle, but ROOTS rows take ROOT_WIDTH + 2 cycles at least, the width of the root. Some 2 * BEATS +
+/// ROOT_WIDTH + NORM_FRACTION + 25 cycles of latency. Stores four rows. WEIGHT_FILE and BIAS_FILE have a word a beat.
 /// With SERIAL it has no multipliers: a beat takes a cycle for each bit of c, or if that is more, of the weight, and one.
 /// Is arithmetic.norm in Python. Does not cut the ready path at its output.
 module fixed_norm #(
@@ -15,6 +15,7 @@ module fixed_norm #(
     parameter logic [63:0] EPSILON            = 64'd1,
     parameter int ROOT_FRACTION               = 8,
     parameter int NORM_FRACTION               = 12,
+    parameter int ROOTS                       = 1,
     parameter bit HAS_WEIGHT                  = 1'b1,
     parameter int WEIGHT_PRECISION_0          = 8,
     parameter int WEIGHT_PRECISION_1          = 6,
@@ -239,7 +240,8 @@ module fixed_norm #(
       .COUNT(Size),
       .FRACTION(ROOT_FRACTION),
       .EPSILON(EPSILON),
-      .ROOT_WIDTH(RootWidth)
+      .ROOT_WIDTH(RootWidth),
+      .AT_ONCE(ROOTS)
   ) roots (
       .clk,
       .rst,

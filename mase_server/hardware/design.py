@@ -33,7 +33,7 @@ class Fold:
     `multipliers`, and `cycles` are those of the engine that this operation takes.  held: the engine's cycles on which
     none of its other operations counts.  reads: cycles in which a memory outside gives its weights.  delay: further
     cycles from an operand to its result.  digit: bits of each element that a network of additions takes at a time, in
-    place of multipliers; 0 with these.
+    place of multipliers; 0 with these.  roots: rows of a norm whose roots are found at the same time.
     """
 
     par_in: int
@@ -47,6 +47,7 @@ class Fold:
     reads: int = 0
     delay: int = 0
     digit: int = 0
+    roots: int = 1
 
     def elapsed(self, places: Tensor, size: int) -> Tensor:
         """Cycles from the first of a sample's `size` results to those at some places, while it never waits."""

@@ -282,6 +282,22 @@ def test_a_residual_waits_for_a_path_that_holds_many_samples(tmp_path, make, sha
     check(made, tmp_path, [("--stall", "40", "--seed", "5", "--reset", "150")])
 
 
+def rows():
+    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+
+
+@VERILATOR
+@pytest.mark.parametrize(("multipliers", "cycles", "roots"), [(20, 8, 3), (40, 4, 6)])
+def test_rows_of_a_norm_do_not_wait_for_each_others_roots(tmp_path, multipliers, cycles, roots):
+    samples = 12
+    design, folding, made = built(rows(), (12, 8), samples, multipliers)
+    assert (folding.interval, folding.folds["_1"].roots) == (12 * cycles, roots)
+    found = interval(made, tmp_path, samples)
+    assert found == pytest.approx(folding.interval, rel=0.01)
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.01)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "150")])
+
+
 @VERILATOR
 def test_an_interval_that_only_later_samples_have_is_told(tmp_path, monkeypatch):
     """The first samples find room everywhere, though there is too little."""

@@ -114,11 +114,11 @@ def norms(draw):
         draw(st.integers(3, 9)),
         draw(st.integers(4, 14)),
     )
-    return lanes, formats, draw(st.booleans())
+    return lanes, formats, draw(st.booleans()), draw(st.integers(1, 3))
 
 
-def norm_case(number, lanes, formats, serial=False):
-    """serial: without multipliers."""
+def norm_case(number, lanes, formats, serial=False, roots=1):
+    """serial: without multipliers.  roots: at a time."""
     random = generator(number)
     values = integers(formats.data.width, ROWS, formats.size, generator=random)
     values[::3] = values[::3].clamp(-1, 1)
@@ -129,6 +129,7 @@ def norm_case(number, lanes, formats, serial=False):
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
         "MEAN": int(formats.centred),
         "SERIAL": int(serial),
+        "ROOTS": roots,
         "EPSILON": f"64'd{formats.steps}",
         "ROOT_FRACTION": formats.root_fraction,
         "NORM_FRACTION": formats.norm_fraction,
@@ -156,7 +157,9 @@ def test_norms_are_their_arithmetic():
 def test_rows_follow_each_other_as_fast_as_roots_are_found():
     data, out = FixedPoint(8, 4), FixedPoint(8, 5)
     cases = [norm_case(1, 1, Norm(64, data, out)), norm_case(1, 4, Norm(16, data, out, centred=False))]
-    long, short, serial = Bench([*cases, norm_case(1, 2, Norm(64, data, out), serial=True)]).run()
+    cases += [norm_case(1, 2, Norm(64, data, out), serial=True)]
+    cases += [norm_case(1, 4, Norm(16, data, out, centred=False), roots=3)]
+    long, short, serial, several = Bench(cases).run()
     assert serial.fine
     assert serial.last_cycle - serial.first_cycle <= ROWS * 32 * (8 + 6 + 1 + 1)
     assert long.fine
@@ -164,6 +167,8 @@ def test_rows_follow_each_other_as_fast_as_roots_are_found():
     assert long.last_cycle - long.first_cycle == ROWS * 64 - 1
     root_bits = (2 * 8 + 4 + 1 + 1) // 2 + 8
     assert (short.last_cycle - short.first_cycle) / (ROWS - 1) <= root_bits + 3
+    assert several.fine
+    assert (several.last_cycle - several.first_cycle - 3) / (ROWS - 1) <= (root_bits + 2) / 3
 
 
 @given(st.lists(st.integers(0, 1 << 62), min_size=1, max_size=50))

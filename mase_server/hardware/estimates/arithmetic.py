@@ -520,7 +520,7 @@ def of_norm(given: Given) -> Cost:
         found += row_statistic(bits, lanes, beats, bits, maximum=False)
         found += _product_cost(given, bits, clog2(size) + 1) * (0 if size & (size - 1) == 0 else lanes)
     found += _product_cost(given, widths.centred, widths.centred) * lanes
-    found += row_reduce(2 * widths.centred, lanes, beats, maximum=False) + root_cost(widths.root, size)
+    found += row_reduce(2 * widths.centred, lanes, beats, maximum=False) + root_cost(widths.root, size) * given["ROOTS"]
     for name in ("WEIGHT", "BIAS"):
         if given[f"HAS_{name}"]:
             found += storage.rom_cost(lanes * given[f"{name}_PRECISION_0"], beats, given.get(f"{name}_FILE"))

@@ -364,9 +364,15 @@ def _norm_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     for lanes in find_divisors(length):
         beats = length // lanes
         root = _root_width(norm, beats, lanes) + 2
-        yield Fold(lanes, lanes, rows * max(beats, root), products * lanes)
+        # More roots at a time than have work would be idle.
+        for roots in range(1, min(_MOST_ROOTS, rows, -(-root // beats)) + 1):
+            yield Fold(lanes, lanes, rows * max(beats, -(-root // roots)), products * lanes, roots=roots)
         if lanes <= MOST_SERIAL:
             yield Fold(lanes, lanes, rows * max(beats * (bits + 1), root), 0, serial=True)
+
+
+#: Roots that are found at a time; a row in four cycles is what most other layers take, too.
+_MOST_ROOTS = 8
 
 
 def _centred_width(norm: Norm) -> int:
@@ -391,6 +397,7 @@ def _build_norm(builder: Builder, operation: Operation) -> Tap:
         "DATA_IN_0_PARALLELISM_DIM_0": fold.par_in,
         "MEAN": int(norm.centred),
         "SERIAL": int(fold.serial),
+        "ROOTS": fold.roots,
         "EPSILON": Wide(norm.steps),
         "ROOT_FRACTION": norm.root_fraction,
         "NORM_FRACTION": norm.norm_fraction,

@@ -464,7 +464,7 @@ def _norm_timing(given: Given, place: Place) -> Iterable[Process]:
         source = place.link()
         yield streams.register_process(row, source)
     rooted, divided = place.link(), widths.quotient + 3
-    yield products.root_rows(source, rooted, beats, widths.root, widths.centred if serial else 0)
+    yield products.root_rows(source, rooted, beats, widths.root, given["ROOTS"], widths.centred if serial else 0)
     if serial and given["HAS_WEIGHT"]:
         normal, weighed = place.link(), place.link()
         yield from streams.pipeline_processes(rooted, normal, divided)

@@ -353,9 +353,11 @@ def number_rows(link: Link, out: Link, beats: int) -> Process:
         out.offered.add(max(link.taken[index] + 1, link.taken[last] + 3))
 
 
-def root_rows(link: Link, out: Link, beats: int, width: int, serial: int = 0) -> Process:
-    """The beats of rows with the root of their sum of squares, of `width` bits: the inside of `fixed_norm`. serial:
-    further cycles of a square."""
+def root_rows(link: Link, out: Link, beats: int, width: int, roots: int, serial: int = 0) -> Process:
+    """The beats of rows with the root of their sum of squares, of `width` bits: the inside of `fixed_norm`.
+
+    roots: at a time.  serial: further cycles of a square.
+    """
     depth = 2 * beats + width + 6
     summed = -1  # the time at which the last beat entered the sum
     begun: list[int] = []  # the times at which each root was begun, and handed on
@@ -372,12 +374,12 @@ def root_rows(link: Link, out: Link, beats: int, width: int, serial: int = 0) ->
         summed = max(came + 1 + serial, summed + 1, begun[row - 2] if row > 1 else 0)
         if place < beats - 1:
             continue
-        begun.append(max(summed + 2, given[-1] + 1 if given else 0))
+        begun.append(max(summed + 2, begun[-1] + 1 if row else 0, given[row - roots] + 1 if row >= roots else 0))
         ready = 0
         if row > 1:
             while len(out.taken) < (row - 1) * beats:
                 yield out.taken
             ready = out.taken[(row - 1) * beats - 1] + 1
-        given.append(max(begun[-1] + width + 1, ready))
+        given.append(max(begun[-1] + width + 1, ready, given[-1] + 1 if given else 0))
         for each in range(index - beats + 1, index + 1):
             out.offered.add(max(link.taken[each] + 1, given[-1] + 1))
