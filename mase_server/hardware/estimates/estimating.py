@@ -28,7 +28,7 @@ _MOST_BEATS, _MOST_BEATS_OF_ENGINES, _MANY_BEATS = 200_000, 1_000_000, 20_000
 #: With engines the samples that are followed, and those of them at either end that do not count.
 _SAMPLES, _FEW_SAMPLES = (30, 2), (4, 1)
 #: The same to choose between foldings, and beats of a sample above which none is followed for that.
-_SAMPLES_TO_CHOOSE, _MOST_BEATS_TO_CHOOSE = (8, 2), 30_000
+_SAMPLES_TO_CHOOSE, _MOST_BEATS_TO_CHOOSE = (12, 2), 30_000
 
 
 @dataclass(frozen=True, slots=True)
