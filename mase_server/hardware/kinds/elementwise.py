@@ -102,10 +102,15 @@ def _elementwise_folds(design: Design, operation: Operation) -> Iterator[Fold]:
 
 
 def _build_elementwise(builder: Builder, operation: Operation) -> Tap:
-    fold = builder.folding.folds.get(operation.name)
-    lanes = fold.par_in if fold else max(builder.lanes_of(operation, 0), builder.lanes_of(operation, 1))
+    options, multiplies = operation.options, operation.options["function"] == "mul"
+    if multiplies:
+        fold = builder.folding.folds[operation.name]
+        lanes, more = fold.par_in, {"SERIAL": int(fold.serial)}
+    else:
+        lanes = max(builder.lanes_of(operation, 0), builder.lanes_of(operation, 1))
+        more = {"SUBTRACT": 1} if options["function"] == "sub" else {}
     taps = [builder.waiting(operation, index, builder.read(operation, lanes, index)) for index in (0, 1)]
-    to, options = builder.wires(operation.name, lanes, operation.out.format.width), operation.options
+    to = builder.wires(operation.name, lanes, operation.out.format.width)
     before = [builder.design.operations[name].out.format for name in operation.inputs]
     parameters: Parameters = {
         **precision_parameters("DATA_IN_0", before[0]),
@@ -113,12 +118,9 @@ def _build_elementwise(builder: Builder, operation: Operation) -> Tap:
         "DATA_IN_0_PARALLELISM_DIM_0": lanes,
         **precision_parameters("DATA_OUT_0", operation.out.format),
         "RELU": int(options["relu"]),
+        **more,
     }
-    module = "fixed_multiply" if fold else "fixed_add"
-    if fold:
-        parameters["SERIAL"] = int(fold.serial)
-    if options["function"] == "sub":
-        parameters["SUBTRACT"] = 1
+    module = "fixed_multiply" if multiplies else "fixed_add"
     builder.instance(f"{operation.name}_i", module, parameters, builder.pair(taps, to), operation.name)
     return to
 
