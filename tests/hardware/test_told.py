@@ -252,14 +252,24 @@ class Meaned(Model):
         return super().forward(x).mean(1, keepdim=True)
 
 
+class Recurrent(Model):
+    def __init__(self):
+        super().__init__()
+        self.gru = nn.GRU(5, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.gru(super().forward(x)[:, None])[0]
+
+
 def test_multipliers_that_no_layer_can_share_are_missing():
-    """Those of a mean over five."""
-    found = told(model=Meaned(), multipliers=2)
-    assert "2 multipliers are too few: the 3 layers need 3 at least" in found["refusal"]
+    """Those of a recurrent layer, whose input's gates can."""
+    found = told(model=Recurrent(), multipliers=3)
+    assert "3 multipliers are too few: the 4 layers need 4 at least" in found["refusal"]
 
 
-def test_a_norm_needs_no_multiplier():
-    found = told(model=Normed(), multipliers=1)
+@pytest.mark.parametrize("model", [Normed, Meaned])
+def test_a_norm_or_a_mean_needs_no_multiplier(model):
+    found = told(model=model(), multipliers=1)
     assert not found["refusal"]
     assert found["totals"]["multipliers"] == 1
 
