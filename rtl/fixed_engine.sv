@@ -1,8 +1,8 @@
 /// Multipliers that several layers use in turn: COUNT clients (shared_linear) send bursts of beats, each a dot product.
 /// A client with a burst requests; while no burst is under way the highest one that requests is granted, and keeps the
 /// multipliers until its beat with `last` has moved. One beat a cycle, without a gap between bursts of any clients.
-/// `data` and `weight` come a cycle after the beat moved. PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters).
-/// `total` holds PAR_OUT sums 5 + $clog2(PAR_IN) cycles after the last beat moved; the clients count these cycles.
+/// `data` and `weight` come two cycles after the beat moved. PAR_IN * PAR_OUT multipliers (the two PARALLELISM parameters).
+/// `total` holds PAR_OUT sums 6 + $clog2(PAR_IN) cycles after the last beat moved; the clients count these cycles.
 /// Never stands still: a client that requests has all beats of its burst, and room for the result.
 module fixed_engine #(
     parameter int COUNT                        = 2,
@@ -33,7 +33,7 @@ module fixed_engine #(
   end
 
   logic busy;
-  logic [COUNT-1:0] owner, picked, moves, moves_1;
+  logic [COUNT-1:0] owner, picked, moves, moves_1, moves_2;
 
   always_comb begin
     picked = '0;
@@ -50,20 +50,20 @@ module fixed_engine #(
   always_ff @(posedge clk) if (!busy) owner <= picked;
 
   // Flags travel beside the data: with it, what was selected, the factors, the products, and each level of the tree.
-  logic valid_1, first_1;
+  logic valid_1, first_1, valid_2, first_2;
   logic [Summed:0] valid_at, first_at;
 
   always_ff @(posedge clk) begin
-    if (rst) {moves_1, valid_1, valid_at} <= '0;
+    if (rst) {moves_2, moves_1, valid_2, valid_1, valid_at} <= '0;
     else begin
-      moves_1  <= moves;
-      valid_1  <= moves != '0;
-      valid_at <= {valid_at[Summed-1:0], valid_1};
+      {moves_2, moves_1} <= {moves_1, moves};
+      {valid_2, valid_1} <= {valid_1, moves != '0};
+      valid_at <= {valid_at[Summed-1:0], valid_2};
     end
   end
   always_ff @(posedge clk) begin
-    first_1  <= !busy;
-    first_at <= {first_at[Summed-1:0], first_1};
+    {first_2, first_1} <= {first_1, !busy};
+    first_at <= {first_at[Summed-1:0], first_2};
   end
 
   // The granted client's beat has registers of its own: it has a long way to all multipliers.
@@ -73,8 +73,8 @@ module fixed_engine #(
     selected = '0;
     selected_rows = '0;
     for (int client = 0; client < COUNT; client++) begin
-      selected |= data[client*Beat+:Beat] & {Beat{moves_1[client]}};
-      selected_rows |= weight[client*Rows+:Rows] & {Rows{moves_1[client]}};
+      selected |= data[client*Beat+:Beat] & {Beat{moves_2[client]}};
+      selected_rows |= weight[client*Rows+:Rows] & {Rows{moves_2[client]}};
     end
   end
   always_ff @(posedge clk) {beat, rows} <= {selected, selected_rows};

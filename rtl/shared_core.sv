@@ -3,7 +3,7 @@
 /// The engine's lanes (ENGINE_PARALLELISM_DIM_0 of input, _1 of output) need not divide the sizes: the last beat of a
 /// vector, and of its results, is padded. Beats of the streams (the two PARALLELISM parameters) divide both.
 /// A vector takes BeatsIn * Passes cycles of the engine, the sizes over its lanes, rounded up. It waits until it is whole,
-/// and for `weight_valid`; the next one arrives meanwhile. From then on 11 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles and
+/// and for `weight_valid`; the next one arrives meanwhile. From then on 12 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles and
 /// those of a burst to the first result.
 /// With GROUPS vectors come in turns of GROUPS, each for OUT / GROUPS of the results: windows of a grouped convolution.
 /// `weight_address` counts beats of input, passes, then groups, and `weight` is wanted a cycle after `step`; where lanes are
@@ -113,7 +113,7 @@ module shared_core #(
 
   // A burst begins when there is a place for its result, which is kept from then on until the result leaves.
   localparam int Levels = $clog2(Lanes);
-  localparam int Delay = 10 + Levels;
+  localparam int Delay = 11 + Levels;
   localparam int Places = (Delay + BeatsIn - 2) / BeatsIn + 2;
   localparam int PlacesWidth = $clog2(Places + 1);
 
@@ -141,31 +141,32 @@ module shared_core #(
     end
   end
 
-  // The weights come a cycle after their address; data waits for them.
-  logic [BeatWidth-1:0] vector_1;
+  // The weights come a cycle after their address, and have a second register, that of their memory; data waits for them.
+  logic [BeatWidth-1:0] vector_1, vector_2;
+  logic [Outs*Lanes*WEIGHT_PRECISION_0-1:0] weight_1;
 
   always_ff @(posedge clk) begin
     if (rst) weight_address <= '0;
     else if (step) weight_address <= (weight_address == AddressWidth'(Words - 1)) ? '0 : weight_address + 1'b1;
   end
-  always_ff @(posedge clk) vector_1 <= vector;
+  always_ff @(posedge clk) {vector_2, vector_1, weight_1} <= {vector_1, vector, weight};
 
   for (genvar at = 0; at < Lanes; at++) begin : g_data
     logic signed [DATA_IN_0_PRECISION_0-1:0] element;
-    assign element = vector_1[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
+    assign element = vector_2[at*DATA_IN_0_PRECISION_0+:DATA_IN_0_PRECISION_0];
     assign engine_data[at*ENGINE_DATA_WIDTH+:ENGINE_DATA_WIDTH] = ENGINE_DATA_WIDTH'(element);
   end
   for (genvar at = 0; at < Outs * Lanes; at++) begin : g_weight
     logic signed [WEIGHT_PRECISION_0-1:0] element;
-    assign element = weight[at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
+    assign element = weight_1[at*WEIGHT_PRECISION_0+:WEIGHT_PRECISION_0];
     assign engine_weight[at*ENGINE_WEIGHT_WIDTH+:ENGINE_WEIGHT_WIDTH] = ENGINE_WEIGHT_WIDTH'(element);
   end
 
   // ends[k]: the last beat of a burst moved k + 1 cycles ago. Then come its total, bias, rounding and saturation.
-  logic [Levels+7:0] ends;
+  logic [Levels+8:0] ends;
   always_ff @(posedge clk) begin
     if (rst) ends <= '0;
-    else ends <= {ends[Levels+6:0], step && last};
+    else ends <= {ends[Levels+7:0], step && last};
   end
 
   // Nothing of products or bias is lost, as in fixed_mac.
@@ -188,7 +189,7 @@ module shared_core #(
 
   always_ff @(posedge clk) begin
     if (rst) bias_address <= '0;
-    else if (ends[Levels+3]) bias_address <= (bias_address == IndexWidth'(BiasDepth - 1)) ? '0 : bias_address + 1'b1;
+    else if (ends[Levels+4]) bias_address <= (bias_address == IndexWidth'(BiasDepth - 1)) ? '0 : bias_address + 1'b1;
   end
 
   logic [ResultWidth-1:0] result, given;
@@ -239,7 +240,7 @@ module shared_core #(
       .clk,
       .rst,
       .data_in_0(result),
-      .data_in_0_valid(ends[Levels+7]),
+      .data_in_0_valid(ends[Levels+8]),
       .data_in_0_ready(unused_ready),
       .data_out_0(given),
       .data_out_0_valid(result_valid),

@@ -1,6 +1,6 @@
 /// fixed_linear without multipliers: it sends its dot products to a fixed_engine, which other layers use, too.
 /// The engine's lanes (ENGINE_PARALLELISM_DIM_0 of input, _1 of output) need not divide the sizes: shared_core has the
-/// sequence. 11 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles of latency and those of a burst after a vector's last beat.
+/// sequence. 12 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles of latency and those of a burst after a vector's last beat.
 /// With GROUPS vectors come in turns of GROUPS, each for OUT / GROUPS of the results: windows of a grouped convolution.
 /// WEIGHT_FILE has GROUPS * Passes * BeatsIn words as of fixed_linear_core, with zeros where lanes are padded: in front of
 /// a vector's last elements, behind a group's last results. BIAS_FILE has GROUPS * Passes words.

@@ -3,7 +3,7 @@
 /// The engine's lanes (ENGINE_PARALLELISM_DIM_0 of a row, _1 of output) need not divide the sizes; both streams come PAR_IN
 /// numbers a beat, which divides IN and the engine's lanes.
 /// A pair of matrices takes ROWS * BeatsIn * Passes cycles of the engine, the sizes over its lanes, rounded up. It waits for
-/// all of y and a row of x, then as shared_linear: 11 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles of latency and those of a
+/// all of y and a row of x, then as shared_linear: 12 + $clog2(ENGINE_PARALLELISM_DIM_0) cycles of latency and those of a
 /// burst. Stores two y. Cuts all paths.
 /// Is arithmetic.matmul in Python.
 module shared_matmul #(

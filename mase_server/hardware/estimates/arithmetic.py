@@ -215,7 +215,7 @@ def _shared_cost(given: Given, length: int, groups: int) -> Cost:
     lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
     results, weight = given[_COLUMNS] // groups, "WEIGHT" if "WEIGHT_PRECISION_0" in given else "DATA_IN_1"
     beats, passes = -(-length // lanes), -(-results // outs)
-    places, words = (8 + clog2(lanes) + beats) // beats + 2, groups * passes * beats
+    places, words = (9 + clog2(lanes) + beats) // beats + 2, groups * passes * beats
     fraction = given["DATA_IN_0_PRECISION_1"] + given[f"{weight}_PRECISION_1"]
     width, longest = given["DATA_IN_0_PRECISION_0"] + given[f"{weight}_PRECISION_0"] + clog2(beats * lanes), fraction
     weights = biases = Cost()

@@ -157,7 +157,7 @@ def _repeat_whole(link: Link, bursts: Link, freed: Times, length: int, passes: i
 def take_turns(bursts: Link, turns: Link, out: Link, length: int, levels: int) -> Process:
     """The results of bursts in an engine's multipliers. turns: the bursts that have a place for their result, as the
     engine takes them."""
-    places = (8 + levels + length) // length + 2
+    places = (9 + levels + length) // length + 2
     for index in count():
         ready = 0
         if index >= places:
@@ -170,7 +170,7 @@ def take_turns(bursts: Link, turns: Link, out: Link, length: int, levels: int) -
         while len(turns.taken) <= index:
             yield turns.taken
         bursts.take(turns.taken[index])
-        out.offered.add(turns.taken[index] + 9 + levels)
+        out.offered.add(turns.taken[index] + 10 + levels)
 
 
 @dataclass(slots=True)
