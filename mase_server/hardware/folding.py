@@ -132,9 +132,9 @@ def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
 
 
 def _choose_fastest(design: Design, hopeful: Folding | None, safe: Sequence[Folding]) -> Folding:
-    """The folding with the shortest interval. Where layers share an engine they wait for each other's streams, so it is
-    followed beat by beat. hopeful: its layers count on the gaps of these streams; if the design is too large to be
-    followed, it is not chosen. Of equal ones, the first of `safe` is."""
+    """The folding with the shortest interval. Layers that share an engine wait for each other's streams, so such a
+    folding is followed beat by beat. hopeful: its layers count on the gaps of these streams; if the design is too large
+    to be followed, it is not chosen. Of equal ones, the first of `safe` is."""
     best = min(safe, key=lambda each: each.interval)
     possible = safe if hopeful is None or hopeful.engines == best.engines else [*safe, hopeful]
     found, shortest = best, inf
