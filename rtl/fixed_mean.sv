@@ -81,8 +81,7 @@ module fixed_mean #(
     serial_multiply #(
         .DATA_IN_0_PRECISION_0(Unsigned + 2),
         .DATA_IN_1_PRECISION_0(Unsigned + 1),
-        .LANES(Lanes),
-        .BESIDE_WIDTH(1)
+        .LANES(Lanes)
     ) multiply (
         .clk,
         .rst,

@@ -53,8 +53,7 @@ module fixed_multiply #(
     serial_multiply #(
         .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
         .DATA_IN_1_PRECISION_0(DATA_IN_1_PRECISION_0),
-        .LANES(DATA_IN_0_PARALLELISM_DIM_0),
-        .BESIDE_WIDTH(1)
+        .LANES(DATA_IN_0_PARALLELISM_DIM_0)
     ) multiply (
         .clk,
         .rst,

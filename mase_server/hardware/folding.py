@@ -388,15 +388,16 @@ def _fold_cost(design: Design, operation: Operation, before: int | None, fold: F
 def _fold_size(operation: Operation, before: int | None, fold: Fold) -> tuple[int, int, int, int]:
     """The quantities to minimise, in this order: multipliers, tables of lanes and converters, cycles."""
     tables = (_OF_LANE.get(operation.kind, _OF_OTHER_LANES) + fold.digit * fold.par_in // 2) * fold.par_out
-    tables += _OF_ROOT * fold.roots
+    tables += _OF_FURTHER_ROOT * (fold.roots - 1)
     if before is not None and before != fold.par_in:
         tables += _OF_NARROWER * before if before > gcd(before, fold.par_in) else _OF_WIDER
     return fold.multipliers, tables, fold.cycles, -fold.par_in
 
 
-#: Approximate tables of a lane of results, of a lane that a converter narrows, of a converter that widens, of a root.
+#: Approximate tables of a lane of results, of a lane that a converter narrows, of a converter that widens, and of each
+#: root beyond the first.
 _OF_LANE = {"norm": 600, "softmax": 250, "blocks": 120, "floats": 120, "linear": 80, "conv2d": 80, "matmul": 80}
-_OF_OTHER_LANES, _OF_NARROWER, _OF_WIDER, _OF_ROOT = 20, 16, 10, 200
+_OF_OTHER_LANES, _OF_NARROWER, _OF_WIDER, _OF_FURTHER_ROOT = 20, 16, 10, 200
 
 
 def _converter_cycles(design: Design, operation: Operation, before: int | None, fold: Fold) -> int:

@@ -109,7 +109,7 @@ def test_no_layer_waits_for_a_converter():
 
 
 class Products(nn.Module):
-    """What multiplies beside layers: a norm, a product of two streams, a mean of three."""
+    """A norm, a product of two streams and a mean of three multiply beside layers."""
 
     def __init__(self):
         super().__init__()

@@ -173,8 +173,7 @@ def test_channels_that_are_convolved_apart_take_as_many_multipliers_as_there_are
 
 
 class Excited(nn.Module):
-    """What multiplies beside layers: means of three by three pixels, of a whole image and of rows, and a product of
-    channels."""
+    """Means of three by three pixels and of whole images, and a product of channels, multiply beside layers."""
 
     def __init__(self):
         super().__init__()
