@@ -34,6 +34,8 @@ module minifloat_cast #(
   localparam int Mantissa = MANTISSA_WIDTH;
 
   // The exponent of the step of numbers whose leading one is in a place; of the largest ones of their block; of the smallest.
+  // A layer of a model may have one of these names: that is no fault.
+  /* verilator lint_off VARHIDDEN */
   function automatic int own_step(input int at);
     own_step = (at >= Mantissa) ? at - Mantissa + 1 : 0;
   endfunction
@@ -69,6 +71,7 @@ module minifloat_cast #(
   function automatic logic [All-1:0] of_step(input int step);
     of_step = {StepWidth'(step), to_place(step), from_place(step)};
   endfunction
+  /* verilator lint_on VARHIDDEN */
 
   if (BLOCK_SIZE % Lanes != 0) begin : g_check
     $error("minifloat_cast: blocks of %0d are no multiple of %0d a beat", BLOCK_SIZE, Lanes);

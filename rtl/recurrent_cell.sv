@@ -53,10 +53,13 @@ module recurrent_cell #(
   end
 
   // The bits of a number of so many, rounded to another fraction: see fixed_round.
+  // A layer of a model may have one of these names: that is no fault.
+  /* verilator lint_off VARHIDDEN */
   function automatic int rounded_width(input int width, fraction, fraction_out);
     rounded_width = width - fraction + fraction_out;
     rounded_width = ((rounded_width > 1) ? rounded_width : 1) + 1;
   endfunction
+  /* verilator lint_on VARHIDDEN */
 
   logic both, last_gate, moves, enters;
   logic [1:0] gate;

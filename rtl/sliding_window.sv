@@ -71,11 +71,14 @@ module sliding_window #(
   localparam int HeldWidth = $clog2(2 * Reach + 1) + 1;
 
   // A place moved by less than the ring's length: both sums are made at once, and the second's sign chooses.
+  // A layer of a model may have one of these names: that is no fault.
+  /* verilator lint_off VARHIDDEN */
   function automatic [PlaceWidth-1:0] around(input [PlaceWidth-1:0] place, step, input signed [PlaceWidth:0] back);
     logic signed [PlaceWidth:0] wrapped;
     wrapped = $signed({1'b0, place}) + back;
     around = wrapped[PlaceWidth] ? place + step : wrapped[PlaceWidth-1:0];
   endfunction
+  /* verilator lint_on VARHIDDEN */
 
   logic [PlaceWidth-1:0] write_at, read_at, origin, base;
   // Beats that arrived from the origin on; below zero where the origin is past what has arrived.
