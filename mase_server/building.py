@@ -77,7 +77,8 @@ class Build:
     tensors or a function that gives batches; "" for what a `# mase: data` comment names, else the file's own inputs,
     else random ones.  multipliers: a maximum, with 0 linear layers are additions; None for none.  interval: the maximum
     cycles from one sample to the next; None for the shortest within the budget; without both, each layer has one
-    multiplier.  scope: a module's path or a node's name, to build only that; "" for the whole model.  max_multipliers,
+    multiplier.  copies: a maximum of designs beside each other, which take samples in turn; None for as many as use the
+    budget.  scope: a module's path or a node's name, to build only that; "" for the whole model.  max_multipliers,
     max_memory_bits: a larger design is not emitted, only estimated.  target: the name of the part that it has to fit,
     "" for any; part: that part.  bus: one of BUSES, for a shell of AXI4-Streams and registers around the top module; ""
     for none.  weights: one of BUSES, for the port of a memory outside that weights are read from: with a target those
@@ -88,6 +89,7 @@ class Build:
     data: str = ""
     multipliers: int | None = None
     interval: int | None = None
+    copies: int | None = None
     scope: str = ""
     max_multipliers: int = 8192
     max_memory_bits: int = 1 << 28
@@ -101,7 +103,7 @@ class Build:
         for name in ("precision", "data", "scope", "target", "bus", "weights", "reset_style"):
             if not isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} is {value!r}; it takes a text")
-        for name in ("multipliers", "interval", "max_multipliers", "max_memory_bits"):
+        for name in ("multipliers", "interval", "copies", "max_multipliers", "max_memory_bits"):
             value = getattr(self, name)
             least = 0 if name == "multipliers" else 1
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
@@ -126,6 +128,7 @@ class Build:
             "data": self.data,
             "multipliers": self.multipliers,
             "interval": self.interval,
+            "copies": self.copies,
             "scope": self.scope,
             "max_multipliers": self.max_multipliers,
             "max_memory_bits": self.max_memory_bits,
@@ -169,7 +172,7 @@ ESTIMATE_KEYS = tuple(Estimate.__annotations__)
 #: Estimates of the whole. interval: cycles per sample.  latency: from a sample's first beat to its result's last.
 #: bottlenecks: the names of the slowest operations.  reads: cycles of a sample in which weights are read from outside.
 #: waiting: the names of those that wait for them.  With a target only: clock, the cycles a second, and samples, those
-#: a second.
+#: a second.  Of several copies, which take samples in turn: copies, their number.
 TOTAL_KEYS = tuple(Totals.__annotations__)
 
 

@@ -279,6 +279,9 @@ def verilog(
         int | None, typer.Option(min=0, help="Use at most so many, as fast as they allow; with 0, additions.")
     ] = None,
     interval: Annotated[int | None, typer.Option(min=1, help="Take at most so many cycles for a sample.")] = None,
+    copies: Annotated[
+        int | None, typer.Option(min=1, help="Have at most so many copies take samples in turn; 1: the least memory.")
+    ] = None,
     scope: Annotated[str | None, typer.Option(help="One module or operation alone, by its path or name.")] = None,
     passes: Annotated[
         list[str] | None, typer.Option("--pass", help="A pass to apply first, e.g. \"prune(scope='local')\".")
@@ -357,6 +360,7 @@ def verilog(
 
     asked = {"precision": precision, "data": data, "multipliers": multipliers, "interval": interval, "scope": scope}
     asked |= {
+        "copies": copies,
         "target": target,
         "bus": bus,
         "weights": weights,

@@ -326,7 +326,8 @@ def _totals_lines(totals: Mapping[str, Any], what: str, target: str) -> Iterator
         _memory_text(totals["memory_bits"]),
     )
     pace = f"a sample every {_cycles_text(totals['interval'])}, latency {_cycles_text(totals['latency'])}"
-    yield f"estimate{what}: {', '.join(costs)}; {pace}"
+    copies = f"; {totals['copies']} copies take samples in turn" if "copies" in totals else ""
+    yield f"estimate{what}: {', '.join(costs)}; {pace}{copies}"
     if "samples" in totals:
         rate = f"{totals['clock'] / 1e6:,.0f} MHz, {totals['samples']:,.0f} samples a second"
         yield f"estimate{what} on {target}: {rate}"

@@ -139,24 +139,37 @@ class Folding:
     """A fold for every operation.
 
     interval: cycles from one sample to the next: those of the slowest operation, or of the width converter before
-    one.  engines: the multipliers that several operations, or padded ones, use.
+    one.  engines: the multipliers that several operations, or padded ones, use.  copies: designs of these folds that
+    take samples in turn; interval and multipliers are those of all of them, folds and engines of one.
     """
 
     folds: Mapping[str, Fold]
     interval: int
     multipliers: int
     engines: tuple[Engine, ...] = ()
+    copies: int = 1
+
+    @property
+    def single(self) -> Folding:
+        """The folding of one copy."""
+        each = self.interval * self.copies, self.multipliers // self.copies
+        return replace(self, interval=each[0], multipliers=each[1], copies=1)
+
+    def repeat(self, copies: int) -> Folding:
+        """As many copies of this folding."""
+        return replace(self, interval=-(-self.interval // copies), multipliers=self.multipliers * copies, copies=copies)
 
     @property
     def busy(self) -> Mapping[str, int]:
-        """The cycles of a sample for which the multipliers of each operation work, for it or for others."""
+        """The cycles of a sample for which the multipliers of each operation work, for it or for others: of several
+        copies, on average."""
         found = {name: fold.cycles for name, fold in self.folds.items()}
         for engine in self.engines:
             found |= dict.fromkeys(engine.operations, sum(self.folds[name].held for name in engine.operations))
         if self.reads:
             # The layers with weights from outside share the memory's port.
             found |= {name: max(found[name], self.reads) for name, fold in self.folds.items() if fold.reads}
-        return found
+        return {name: -(-cycles // self.copies) for name, cycles in found.items()}
 
     @property
     def reads(self) -> int:

@@ -25,6 +25,7 @@ from mase_server.hardware.attaching import (
     read_template,
 )
 from mase_server.hardware.chip import chip_page, flow_texts, ram_texts, rom_text
+from mase_server.hardware.copies import COPIES_SUFFIX, join_netlists, surround_copies
 from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import Estimates, estimate, list_rams
 from mase_server.hardware.kinds.kind import image_order
@@ -70,7 +71,9 @@ _AT_ONCE = 1 << 22
 def usual_count(folding: Folding) -> int:
     """The default number of samples of a simulation: fewer for large models."""
     products = sum(fold.products for fold in folding.folds.values())
-    return min(_MOST, max(_VECTORS_LEAST, _PRODUCTS // max(products, 1)))
+    count = min(_MOST, max(_VECTORS_LEAST, folding.copies + 1, _PRODUCTS // max(products, 1)))
+    # The copy that gives the first result gives the last one: their results need not come at even times.
+    return count - (count - 1) % folding.copies
 
 
 def expected_outputs(design: Design, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -129,13 +132,25 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The top module of a design, without the content of its memories."""
+    """The top module of a design, without the content of its memories. name, made, text: of the module of a copy, which
+    is the top module if there is one.  around: the netlist of the module around several copies; None for one."""
 
     name: str
     title: str
     folding: Folding
     made: Netlist
     text: Text
+    around: Netlist | None = None
+
+    @property
+    def module(self) -> str:
+        """The name of the top module."""
+        return self.name if self.around is None else self.name + COPIES_SUFFIX
+
+    @property
+    def outermost(self) -> Netlist:
+        """The netlist of the top module."""
+        return self.made if self.around is None else self.around
 
     def component(self, operation: str) -> str:
         """The component of an operation; "" for one that only renames or widens streams."""
@@ -148,7 +163,9 @@ def build_top(design: Design, folding: Folding, name: str, weights: str = "") ->
     made = build_netlist(design, folding)
     components = (path.stem for path in rtl_folder().glob("**/*.sv"))
     module = module_name(name, {*design.operations, *(each.made for each in made.instances), *components, "bench"})
-    return Top(module, name, folding, made, top_text(module, made, _describe_top(name, design, folding, weights)))
+    text = top_text(module, made, _describe_top(name, design, folding, weights))
+    around = surround_copies(design, folding, made, module) if folding.copies > 1 else None
+    return Top(module, name, folding, made, text, around)
 
 
 def emit_folder(
@@ -172,11 +189,14 @@ def build_folder(
     """
     build = build or Build()
     outputs = expected_outputs(design, inputs)
-    channels = _channels(made.made, design, BUSES[build.bus]) if build.bus else []
-    top = made.name + (SHELL_SUFFIX if channels else "")
-    roots = dict.fromkeys(instance.module for instance in made.made.instances)
+    channels = _channels(made.outermost, design, BUSES[build.bus]) if build.bus else []
+    top = made.module + (SHELL_SUFFIX if channels else "")
+    whole = join_netlists(design, made.folding, made.made)
+    roots = dict.fromkeys(instance.module for instance in whole.instances)
     needed = find_components(*roots, *(SHELL_COMPONENTS if channels else ()))
     files = {f"{made.name}.sv": made.text.text}
+    if made.around is not None:
+        files[f"{made.module}.sv"] = top_text(made.module, made.around, _describe_copies(made)).text
     files |= {f"rtl/{path.name}": component_text(path, build.reset_style) for path in needed}
     networks = {f"{each.made}.sv": each for each in made.made.instances if each.network}
     files |= {path: network_text(each) for path, each in networks.items()}
@@ -186,20 +206,20 @@ def build_folder(
     image = make_image(made.made.regions, made.made.port)
     outside = Outside(made.made.port, len(image), zlib.crc32(image))
     if channels:
-        files[f"{top}.sv"] = shell_text(made.name, channels, checksum, outside)
+        files[f"{top}.sv"] = shell_text(made.module, channels, checksum, outside)
     if build.reset_style != RESET_STYLES[0] and (channels or made.made.port):
         # The shell and the reader of weights take the reset as a signal, too: it is soft, or waits for bursts.
         for path in {f"{made.name}.sv", f"{top}.sv"}:
             files[path] = re.sub(r"^(?=module )", "/* verilator lint_off SYNCASYNCNET */ ", files[path], flags=re.M)
-    bench = bench_files(top, made.made, design, made.folding, inputs, outputs, channels, image)
+    bench = bench_files(top, made, design, inputs, outputs, channels, image)
     files |= {f"sim/{path}": content for path, content in bench.items()}
     files |= {"weights.json": _describe_image(made.made, image)} if image else {}
     chip = build.part if build.part and build.part.process else None
-    rams = list_rams(made.made) if chip else []
+    rams = list_rams(whole) if chip else []
     files |= ram_texts(rams) if rams else {}
     files |= {"rtl/rom.sv": rom_text(made.made.memories)} if chip and made.made.memories else {}
     components = [path for path in files if path.startswith(("rams/", "rtl/"))]
-    sources = [*components, *networks, *dict.fromkeys((f"{made.name}.sv", f"{top}.sv"))]
+    sources = [*components, *networks, *dict.fromkeys((f"{made.name}.sv", f"{made.module}.sv", f"{top}.sv"))]
     files["files.f"] = "".join(f"{path}\n" for path in sources)
     if channels:
         files |= attach_to_bus(top, channels, checksum, outside, sources, sorted(memories))
@@ -211,7 +231,7 @@ def build_folder(
     elif build.part:
         files |= attach_to_part(top, build.part, clock, sources, sorted(memories))
     figures = estimate(design, made.folding, made.made) if figures is None else figures
-    page = readme_text(made.title, made.name, design, made.made, figures, build.reset_style)
+    page = readme_text(made, design, figures, build.reset_style)
     page += bus_page(top, channels, build.reset_style) + _image_page(made.made, image)
     files["README.md"] = page + (chip_page(chip, rams) if chip else "")
     return Emitted(top, files, made.text, image)
@@ -235,12 +255,21 @@ def module_name(name: str, taken: Container[str] = ()) -> str:
 
 
 def _describe_top(name: str, design: Design, folding: Folding, weights: str) -> list[str]:
+    single = folding.single
     about = [
-        f"{name}: {len(design.operations)} operations, {folding.multipliers} multipliers.",
-        f"A sample takes {folding.interval} cycles; the slowest: {_list_first(folding.bottlenecks) or 'its streams'}.",
+        f"{name}: {len(design.operations)} operations, {single.multipliers} multipliers.",
+        f"A sample takes {single.interval} cycles; the slowest: {_list_first(folding.bottlenecks) or 'its streams'}.",
         *([f"Its memories hold {weights}."] if weights else []),
     ]
     return about + (_describe_missing(design) if design.unsupported else [])
+
+
+def _describe_copies(made: Top) -> list[str]:
+    folding = made.folding
+    return [
+        f"{folding.copies} copies of {made.name}, which take samples in turn: {folding.multipliers} multipliers.",
+        f"A sample comes every {folding.interval} cycles.",
+    ]
 
 
 def _list_first(names: Sequence[str], most: int = 3) -> str:
@@ -267,20 +296,18 @@ def _describe_missing(design: Design) -> list[str]:
 _FIGURES = ("multipliers", "luts", "memory_bits", "cycles", "latency")
 
 
-def readme_text(
-    title: str, module: str, design: Design, made: Netlist, told: Estimates, reset_style: str = RESET_STYLES[0]
-) -> str:
-    """The README's text. title: of the model.  module: its top module."""
+def readme_text(made: Top, design: Design, told: Estimates, reset_style: str = RESET_STYLES[0]) -> str:
+    """The README's text."""
     totals = told.totals
     costs = "{multipliers:,} multipliers, {luts:,} LUTs of four inputs, {memory_bits:,} bits of memory"
     return Template(read_template("README.md")).substitute(
-        name=escape_markdown(title),
-        module=module,
-        ports="\n".join(_port_rows(design, made)),
+        name=escape_markdown(made.title),
+        module=made.module,
+        ports="\n".join(_port_rows(design, made.outermost)),
         costs=costs.format_map(totals),
         pace=_pace_sentence(totals),
         reset=describe_reset("rst", reset_style),
-        operations="\n".join(_operation_rows(design, made, told)),
+        operations="\n".join(_operation_rows(design, made.made, told)),
         missing="".join(_missing_lines(design)),
     )
 
@@ -308,7 +335,8 @@ def _pace_sentence(totals: Totals) -> str:
     interval, latency = totals["interval"], totals["latency"]
     known = f", and comes out {latency} cycles after its first beat" if latency else ""
     reads = f". Its weights are read from outside in {totals['reads']} of them" if totals["reads"] else ""
-    return f"A sample takes {interval} cycles once the pipeline is full{known}{reads}"
+    copies = f". {totals['copies']} copies of the pipeline take samples in turn" if "copies" in totals else ""
+    return f"A sample takes {interval} cycles once the pipeline is full{known}{reads}{copies}"
 
 
 def _port_rows(design: Design, made: Netlist) -> Iterator[str]:
@@ -511,9 +539,8 @@ def _named(begin: str, wires: Mapping[str, str]) -> dict[str, str]:
 
 def bench_files(
     name: str,
-    made: Netlist,
+    top: Top,
     design: Design,
-    folding: Folding,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     channels: Sequence[Channel] = (),
@@ -524,6 +551,7 @@ def bench_files(
     inputs, outputs: integers for each input, and the expected ones of each output, [samples, ...].  channels: the
     streams, if the module has them on a bus.  image: the weights outside.
     """
+    made, folding = top.outermost, top.folding
     files = {source: _read_bench_source(source) for source in (*_SOURCES, *([_COCOTB] if channels else []))}
     files[f"test_{name}.py"] = _read_bench_source(_COCOTB_BUS if channels else _COCOTB)
     ports = list(_bench_ports(made, design, channels))
@@ -536,7 +564,7 @@ def bench_files(
     patience = _PATIENCE + 2 * (folding.reads + sum(fold.cycles for fold in folding.folds.values()))
     files["plan"] = f"patience {patience}\n" + "".join(port.plan for port in ports)
     files["streams.json"] = _json_by_lines({port.name: port.about for port in ports})
-    names = [each.operation for each in made.instances if each.name == f"{each.operation}_i"]
+    names = [each.operation for each in top.made.instances if each.name == f"{each.operation}_i"]
     files["operations.json"] = json.dumps(names) + "\n"  # of which a waveform tells what they do
     return files
 

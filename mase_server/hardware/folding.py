@@ -25,24 +25,28 @@ class FoldingError(ValueError):
     """No folding satisfies the interval and the budget; the text says what would be possible."""
 
 
-def fold_design(design: Design, *, interval: int | None = None, multipliers: int | None = None) -> Folding:
+def fold_design(
+    design: Design, *, interval: int | None = None, multipliers: int | None = None, copies: int | None = None
+) -> Folding:
     """Choose the folding of a design.
 
-    interval: at most this many cycles from one sample to the next, with as few multipliers as possible.
+    interval: at most this many cycles from one sample to the next, with as few multipliers as possible; several copies
+    where one design is not that fast.
     multipliers: at most this many, and as fast as they allow; all multipliers count. Layers share them if that is
     faster.  Neither: each layer as small as possible.  With 0 multipliers linear layers become networks of additions.
-    FoldingError if both cannot be satisfied, or the budget is below the minimum.
+    copies: at most so many of the design take samples in turn, where one leaves much of the budget unused; None for as
+    many as help.  FoldingError if both cannot be satisfied, or the budget is below the minimum.
     """
     ways = _find_ways(design)
     if multipliers == 0:
-        return _fold_with_networks(design, ways, interval)
+        return _fold_with_networks(design, ways, interval, copies)
     if interval is not None:
         if (reads := _fewest_reads(ways)) > interval:
             raise FoldingError(f"the weights of a sample take {reads} cycles to be read from outside, not {interval}")
-        found = _fold_within_interval(design, ways, interval)
+        found = _repeat_within_interval(design, ways, interval, copies)
         if multipliers is None or found.multipliers <= multipliers:
             return found
-        possible = _fold_within_budget(design, ways, multipliers)
+        possible = _fold_copies(design, ways, multipliers, copies)
         if possible.interval <= interval:
             return possible
         text = f"an interval of {interval} cycles takes {found.multipliers} multipliers, {multipliers} are allowed"
@@ -50,7 +54,7 @@ def fold_design(design: Design, *, interval: int | None = None, multipliers: int
     return (
         _fold_within_interval(design, ways, _slowest_interval(ways))
         if multipliers is None
-        else _fold_within_budget(design, ways, multipliers)
+        else _fold_copies(design, ways, multipliers, copies)
     )
 
 
@@ -59,7 +63,11 @@ _Ways = Mapping[str, tuple[Fold, ...]]
 
 def count_multiplications(design: Design) -> int:
     """The multiplications of a sample: with a budget, no interval is shorter than this number divided by it."""
-    return sum(min(each.products for each in folds) for folds in _find_ways(design).values())
+    return _count_products(_find_ways(design))
+
+
+def _count_products(ways: _Ways) -> int:
+    return sum(min(each.products for each in folds) for folds in ways.values())
 
 
 def _find_ways(design: Design) -> _Ways:
@@ -97,13 +105,23 @@ def _fold_within_interval(design: Design, ways: _Ways, interval: int) -> Folding
     return Folding(chosen, max(slowest, reads), sum(each.multipliers for each in chosen.values()))
 
 
-def _fold_with_networks(design: Design, ways: _Ways, interval: int | None) -> Folding:
-    """The folding without multipliers: layers are networks of additions. interval: None for the shortest."""
+def _repeat_within_interval(design: Design, ways: _Ways, interval: int, most: int | None) -> Folding:
+    """The smallest folding within an interval, of as few copies as are that fast."""
+    copies = -(-_fastest_interval(ways) // interval)
+    if copies > (most or _COPIES[-1]) or not _can_repeat(design):
+        copies = 1
+    return _fold_within_interval(design, ways, interval * copies).repeat(copies)
+
+
+def _fold_with_networks(design: Design, ways: _Ways, interval: int | None, most: int | None) -> Folding:
+    """The folding without multipliers: layers are networks of additions. interval: None for the shortest of one copy.
+    most: copies."""
     ways = {
         name: _find_networks(design, name) or tuple(each for each in folds if not each.multipliers) or folds
         for name, folds in ways.items()
     }
-    found = _fold_within_interval(design, ways, _fastest_interval(ways) if interval is None else interval)
+    shortest = _fastest_interval(ways)
+    found = _repeat_within_interval(design, ways, shortest if interval is None else interval, most)
     if found.multipliers:
         multiplying = ", ".join(name for name, fold in found.folds.items() if fold.multipliers)
         raise FoldingError(f"0 multipliers are too few: {multiplying} cannot do without; linear layers can")
@@ -116,8 +134,41 @@ def _find_networks(design: Design, name: str) -> tuple[Fold, ...]:
         return tuple(KINDS[operation.kind].networks(design, operation))
 
 
-def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
-    """The folding with the shortest interval within a budget."""
+def _fold_copies(design: Design, ways: _Ways, budget: int, most: int | None) -> Folding:
+    """The folding with the shortest interval within a budget: of one copy if that uses it well, else of the fewest
+    that do, or of those that use it best. Streams that wait for each other show when they are followed."""
+    found, followed = _fold_within_budget(design, ways, budget)
+    if most == 1 or not _can_repeat(design):
+        return found
+    shortest = followed or follow_interval(design, found) or found.interval
+    wanted = max(1, _count_products(ways) / (_WELL_USED * budget))
+    for copies in _COPIES:
+        if shortest <= wanted or copies > (most or copies):
+            break
+        try:
+            each, followed = _fold_within_budget(design, ways, budget // copies)
+        except FoldingError:
+            break
+        longest = copies * shortest / (1 + _WORTH * (copies - found.copies))
+        if each.interval <= longest:
+            interval = followed or follow_interval(design, each) or each.interval
+            if interval <= longest:
+                found, shortest = each.repeat(copies), interval / copies
+    return found
+
+
+#: Numbers of copies that are tried, the share of a budget above which no more are, and the share of time that each
+#: further copy has to save: it has memories and tables of its own.
+_COPIES, _WELL_USED, _WORTH = range(2, 17), 0.85, 0.05
+
+
+def _can_repeat(design: Design) -> bool:
+    """Can it have copies? Weights from outside come for one."""
+    return bool(design.inputs) and all("streamed" not in each.options for each in design.operations.values())
+
+
+def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> tuple[Folding, float | None]:
+    """The folding of one copy with the shortest interval within a budget, and that interval if it was followed."""
     hopeful = _fold_with_engines(design, ways, budget, waits=False)
     found = [_fold_with_engines(design, ways, budget, shared=shared) for shared in (True, False)]
     least = _fold_within_interval(design, ways, _slowest_interval(ways)).multipliers
@@ -131,23 +182,23 @@ def _fold_within_budget(design: Design, ways: _Ways, budget: int) -> Folding:
     return _choose_fastest(design, hopeful, safe)
 
 
-def _choose_fastest(design: Design, hopeful: Folding | None, safe: Sequence[Folding]) -> Folding:
-    """The folding with the shortest interval. Layers that share an engine wait for each other's streams, so such a
-    folding is followed beat by beat. hopeful: its layers count on the gaps of these streams; if the design is too large
-    to be followed, it is not chosen. Of equal ones, the first of `safe` is."""
+def _choose_fastest(design: Design, hopeful: Folding | None, safe: Sequence[Folding]) -> tuple[Folding, float | None]:
+    """The folding with the shortest interval, and that interval if it was followed: layers that share an engine wait
+    for each other's streams, so such a folding is followed beat by beat. hopeful: its layers count on the gaps of these
+    streams; if the design is too large to be followed, it is not chosen. Of equal ones, the first of `safe` is."""
     best = min(safe, key=lambda each: each.interval)
     possible = safe if hopeful is None or hopeful.engines == best.engines else [*safe, hopeful]
-    found, shortest = best, inf
+    found, shortest, followed = best, inf, None
     for each in sorted(possible, key=lambda each: each.interval):
         if each.interval >= shortest:
             break
         shared = any(len(engine.operations) > 1 for engine in each.engines)
-        interval = follow_interval(design, each) if shared else each.interval
-        if interval is None:
-            return best
-        if interval < shortest:
-            found, shortest = each, interval
-    return found
+        interval = follow_interval(design, each) if shared else None
+        if shared and interval is None:
+            return best, None
+        if (interval or each.interval) < shortest:
+            found, shortest, followed = each, interval or each.interval, interval
+    return found, followed
 
 
 def _fold_alone(design: Design, ways: _Ways, budget: int) -> Folding:

@@ -31,8 +31,8 @@ _SLACK = 16
 
 def build_netlist(design: Design, folding: Folding) -> Netlist:
     """The instances of every operation, width converters between different foldings, and forks where a value has
-    several users."""
-    return Builder(design, folding).run()
+    several users; those of one copy, if there are several."""
+    return Builder(design, folding.single).run()
 
 
 class Builder:

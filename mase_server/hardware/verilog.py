@@ -29,7 +29,7 @@ RESERVED = frozenset(_WORDS.read_text(encoding="utf-8").split())
 
 #: Parts of generated names of wires and instances: a name that contains one could collide with a generated one.
 _MADE = re.compile(
-    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_constants|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$|^ram_\d+x\d+$|^(weights|m_axi)_"
+    r"(_valid|_ready|_i|_skid|_cast|_fork|_fifo|_engine|_engine_[a-z]+|_constants|_in_\d+|_width_\d+|_depth_\d+)$|^data_(in|out)_\d+$|^(clk|rst)$|^copy_\d+|^ram_\d+x\d+$|^(weights|m_axi)_"
 )
 
 

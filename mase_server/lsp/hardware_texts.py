@@ -34,8 +34,8 @@ def lens_texts(emission: Emission) -> tuple[str, ...]:
         parts += ["not emitted", _shorten_refusal(told["refusal"])]
     else:
         parts += [f"{format_count(missing, 'node')} without hardware"] if missing else []
-        pace = format_count(told["totals"]["interval"], "cycle")
-        parts += _of_rest(told, [*_cost_parts(told["totals"]), pace, *_rate_parts(told)])
+        pace = [format_count(told["totals"]["interval"], "cycle"), *_copies_part(told["totals"])]
+        parts += _of_rest(told, [*_cost_parts(told["totals"]), *pace, *_rate_parts(told)])
         waiting = len(told["totals"].get("waiting", ()))
         parts += [f"{format_count(waiting, 'layer')} wait{'s' * (waiting == 1)} for memory"] if waiting else []
         parts += _accuracy(told)
@@ -181,6 +181,12 @@ def _pace_parts(figures: Mapping[str, Any], cycles: str) -> Iterator[str]:
         yield f"{format_count(figures[cycles], 'cycle')} per sample"
     if figures.get("latency"):
         yield f"latency {figures['latency']:,}"
+    yield from _copies_part(figures)
+
+
+def _copies_part(totals: Mapping[str, Any]) -> Iterator[str]:
+    if "copies" in totals:
+        yield f"{totals['copies']} copies in turn"
 
 
 def _built_part_text(told: Mapping[str, Any], quote: Callable[[str], str] = str) -> str:

@@ -273,6 +273,12 @@ ARGUMENTS = (
         minimum=1,
     ),
     Argument(
+        "copies",
+        "integer",
+        "at most so many copies that take samples in turn; 1 for the least memory. Empty: as many as use the budget",
+        minimum=1,
+    ),
+    Argument(
         "max_multipliers", "integer", "the maximum number of multipliers; a larger design is only estimated", minimum=1
     ),
     Argument(

@@ -458,6 +458,7 @@ class BuildRecord(TypedDict):
     data: str
     multipliers: int | None
     interval: int | None
+    copies: int | None
     scope: str
     max_multipliers: int
     max_memory_bits: int
@@ -501,7 +502,8 @@ class Totals(TypedDict, total=False):
 
     reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them.
     clock, samples: cycles and samples a second, estimated for the target; missing without one.  rams: memories that are
-    written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own.
+    written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own.  copies: of the
+    design, which take samples in turn; missing for one.
     """
 
     multipliers: int
@@ -515,6 +517,7 @@ class Totals(TypedDict, total=False):
     clock: float
     samples: float
     rams: list[list[int]]
+    copies: int
 
 
 class Operation(TypedDict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -28,6 +29,7 @@ STATES = ("works", "waits for multipliers", "waits for room", "waits for data", 
 _COLUMNS = 100
 #: The instance of `fixed_mac` wherever there is one: its `valid` is high in the cycles in which factors arrive.
 _MULTIPLIERS = "mac"
+_OTHER_COPY = re.compile(r"copy_[1-9]\d*_i")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def _find_wires(lines: Iterable[str], names: Sequence[str]) -> dict[str, _Wires]
                 return {name: wires for name, wires in found.items() if wires.streams}
             case ["$var", _, "1", code, wire, *_]:
                 place = next((index for index, scope in enumerate(scopes) if scope in own), None)
-                if place is not None:
+                # Copies of a design do the same in turn: the first one stands for all.
+                if place is not None and not any(map(_OTHER_COPY.fullmatch, scopes[:place])):
                     _note_wire(found[own[scopes[place]]], scopes[place + 1 :], wire, code)
     raise SimulationError("the waveform ends in its head; is the disk full?")
 

@@ -59,7 +59,7 @@ def test_a_budget_gives_the_shortest_interval_there_is(sizes, budget):
     design = chain(*sizes)
     """Layers share multipliers only where that is faster than every folding in which they do not."""
     possible = [interval for interval, multipliers in every(design) if multipliers <= budget]
-    found = fold_design(design, multipliers=budget)
+    found = fold_design(design, multipliers=budget, copies=1)
     assert found.multipliers <= budget
     assert found.interval >= count_multiplications(design) / budget
     if found.engines:
@@ -74,9 +74,9 @@ def test_an_interval_takes_the_fewest_multipliers_there_are(sizes, interval, row
     possible = [multipliers for cycles, multipliers in every(design) if cycles <= interval]
     if not possible:
         with pytest.raises(FoldingError, match="too short"):
-            fold_design(design, interval=interval)
+            fold_design(design, interval=interval, copies=1)
         return
-    found = fold_design(design, interval=interval)
+    found = fold_design(design, interval=interval, copies=1)
     assert found.multipliers == min(possible)
     assert found.interval <= interval
 
@@ -158,4 +158,4 @@ def test_it_says_what_cannot_do_without_multipliers():
     with pytest.raises(FoldingError, match="0 multipliers are too few: matmul, matmul_1 cannot do without; linear"):
         fold_design(attention, multipliers=0)
     with pytest.raises(FoldingError, match="layer_0 takes 4 cycles at least"):
-        fold_design(chain(16, 64, 5, rows=4), multipliers=0, interval=3)
+        fold_design(chain(16, 64, 5, rows=4), multipliers=0, interval=3, copies=1)

@@ -59,7 +59,7 @@ class LeNet(nn.Module):
         return self.fc3(F.relu(self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))))
 
 
-def built(model, shape, samples, multipliers):
+def built(model, shape, samples, multipliers, copies=1):
     """The design, its folding and what is emitted, with batch norms that do something."""
     torch.manual_seed(3)
     for layer in model.modules():
@@ -70,7 +70,7 @@ def built(model, shape, samples, multipliers):
     graph, _ = passes.conv_bn_fusion_transform_pass(MaseGraph(model.eval(), {name: torch.randn(2, *shape)}), {})
     design = lower_graph(passes.quantize_transform_pass(graph, config())[0])
     assert not design.unsupported
-    folding = fold_design(design, multipliers=multipliers)
+    folding = fold_design(design, multipliers=multipliers, copies=copies)
     return design, folding, emit_folder(design, folding, type(model).__name__, random_inputs(design, samples))
 
 

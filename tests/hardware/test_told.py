@@ -44,7 +44,7 @@ def by_name(found):
 def test_the_keys_are_those_that_were_agreed(tmp_path):
     for found in (told(), told(tmp_path), told(max_memory_bits=1)):
         assert set(found) == set(EMISSION_KEYS)
-        assert {*found["totals"], "clock", "rams", "samples"} == set(TOTAL_KEYS)
+        assert {*found["totals"], "clock", "copies", "rams", "samples"} == set(TOTAL_KEYS)
         for operation in found["operations"]:
             assert set(operation) == set(OPERATION_KEYS)
             assert set(operation["estimate"]) == set(ESTIMATE_KEYS)

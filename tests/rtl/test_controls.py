@@ -160,6 +160,14 @@ WRONG = {
     "constant_stream: a wrong constant": lambda: word("FILE", streams.constants()[0]),
     "stream_concat: parts swapped": lambda: but(_uneven(streams.concats()), DATA_IN_0_BEATS=9),
     "stream_split: parts swapped": lambda: but(_uneven(streams.splits()), DATA_OUT_0_BEATS=9),
+    "round_robin_split: a beat more": lambda: written(
+        streams.in_turn(1, 9, 3, 4),
+        "round_robin_split #(.COUNT(3), .BEATS(4))",
+        "round_robin_split #(.COUNT(3), .BEATS(5))",
+    ),
+    "round_robin_merge: a beat fewer": lambda: written(
+        streams.in_turn(1, 9, 3, 4), ".COUNT(3), .BEATS(4)) merge_0", ".COUNT(3), .BEATS(3)) merge_0"
+    ),
     "stream_fork: another consumer's beat": lambda: written(
         streams.fork(1, 9, 3), "assign {data_out_1} = {data_in_0}", "assign {data_out_1} = ~{data_in_0}"
     ),

@@ -152,6 +152,36 @@ def splits():
     return cases
 
 
+IN_TURN = """logic [{count}-1:0] ov, orr, iv, ir; logic [{count}*{width}-1:0] beats; logic v, r;
+round_robin_split #(.COUNT({count}), .BEATS({beats})) split_0 (.clk, .rst, .data_in_0_valid({{data_in_0_valid}}),
+  .data_in_0_ready({{data_in_0_ready}}), .data_out_0_valid(ov), .data_out_0_ready(orr));
+for (genvar k = 0; k < {count}; k++) begin : g_copies
+  fifo #(.DATA_WIDTH({width}), .DEPTH({beats} + 1)) fifo_0 (.clk, .rst, .data_in_0({{data_in_0}} ^ {width}'(k)),
+    .data_in_0_valid(ov[k]), .data_in_0_ready(orr[k]), .data_out_0(beats[k*{width}+:{width}]),
+    .data_out_0_valid(iv[k]), .data_out_0_ready(ir[k]));
+end
+round_robin_merge #(.DATA_WIDTH({width}), .COUNT({count}), .BEATS({beats})) merge_0 (.clk, .rst, .data_in_0(beats),
+  .data_in_0_valid(iv), .data_in_0_ready(ir), .data_out_0({{data_out_0}}), .data_out_0_valid({{data_out_0_valid}}),
+  .data_out_0_ready({{data_out_0_ready}}));"""
+
+
+def in_turn(number, width, count, length):
+    """Samples of `length` beats through consumers that take turns; each changes its beats in a way of its own."""
+    data = beats(width, 20 * count * length, number)
+    out = [beat ^ index // length % count % (1 << width) for index, beat in enumerate(data)]
+    body, uses = (
+        IN_TURN.format(count=count, width=width, beats=length),
+        ("round_robin_merge", "round_robin_split", "fifo"),
+    )
+    ins, outs = {"data_in_0": Stream(width, data)}, {"data_out_0": Stream(width, out)}
+    return Case("round_robin_split", {"COUNT": count, "BEATS": length}, ins, outs, body=body, uses=uses)
+
+
+def all_in_turn():
+    draws = drawn(st.tuples(st.integers(1, 20), st.integers(1, 7), st.integers(1, 5)))
+    return [in_turn(number, *each) for number, each in enumerate(draws)]
+
+
 CONSTANT = """logic [{width}-1:0] constant; logic v, r;
 constant_stream #(.DATA_WIDTH({width}), .DEPTH({depth}), .FILE("case_{number}_file.mem")) source (.clk, .rst,
   .data_out_0(constant), .data_out_0_valid(v), .data_out_0_ready(r));
@@ -264,6 +294,7 @@ def embeddings():
 COMPONENTS = {
     "stream_concat": concats,
     "stream_split": splits,
+    "round_robin_split": all_in_turn,
     "axi_stream": axi_streams,
     "constant_stream": constants,
     "embedding": embeddings,

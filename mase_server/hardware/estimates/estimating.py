@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mase_server.hardware.copies import copy_name, instances_of_copy, join_netlists
 from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import arithmetic, storage
 from mase_server.hardware.estimates.arithmetic import fill_parameters
@@ -40,11 +41,13 @@ class Estimates:
 
 
 def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> Estimates:
-    """The estimates of a folded design. made: its netlist, if it exists already. No memory is filled."""
-    made = build_netlist(design, folding) if made is None else made
-    instances = _by_operation(design, made)
+    """The estimates of a folded design. made: the netlist of a copy, if it exists already. No memory is filled."""
+    one = build_netlist(design, folding) if made is None else made
+    made = join_netlists(design, folding, one)
+    instances = _by_operation(design, made.instances)
+    first = _by_operation(design, instances_of_copy(one, copy_name(0))) if folding.copies > 1 else instances
     costs = resources(design, made)
-    found, interval, latency = _in_time(design, folding, made)
+    found, interval, latency = _in_time(design, folding, one, made)
     cycles = {name: _cycles_of_operation(design, folding, found, name, instances[name]) for name in design.operations}
     operations: dict[str, Estimate] = {
         name: {
@@ -52,7 +55,7 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
             "luts": costs[name]["luts"],
             "memory_bits": costs[name]["memory_bits"],
             "cycles": cycles[name],
-            "latency": 0 if found is None else _latency_of_operation(found, instances[name]),
+            "latency": 0 if found is None else _latency_of_operation(found, first[name]),
             "utilisation": min(1.0, cycles[name] / interval) if interval else 0.0,
             "reads": folding.folds[name].reads if name in folding.folds else 0,
             "waits": name in folding.waiting,
@@ -70,6 +73,8 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         "reads": folding.reads,
         "waiting": list(folding.waiting),
     }
+    if folding.copies > 1:
+        totals["copies"] = folding.copies
     return Estimates(operations, totals)
 
 
@@ -78,7 +83,7 @@ def resources(design: Design, made: Netlist) -> dict[str, dict[str, int]]:
     memories = {memory.file: memory for memory in made.memories}
     return {
         name: _cost_to_map(sum((instance_cost(each, memories) for each in own), Cost()))
-        for name, own in _by_operation(design, made).items()
+        for name, own in _by_operation(design, made.instances).items()
     }
 
 
@@ -108,9 +113,9 @@ def added(costs: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {key: sum(one[key] for one in each) for key in ("multipliers", "luts", "memory_bits")}
 
 
-def _by_operation(design: Design, made: Netlist) -> dict[str, list[Instance]]:
+def _by_operation(design: Design, instances: Iterable[Instance]) -> dict[str, list[Instance]]:
     found: dict[str, list[Instance]] = {name: [] for name in design.operations}
-    for instance in made.instances:
+    for instance in instances:
         found[instance.operation].append(instance)
     return found
 
@@ -130,23 +135,23 @@ def follow_interval(design: Design, folding: Folding) -> float | None:
     return None if steady is None else steady[0]
 
 
-def _in_time(design: Design, folding: Folding, made: Netlist) -> tuple[Running | None, float, int]:
+def _in_time(design: Design, folding: Folding, one: Netlist, made: Netlist) -> tuple[Running | None, float, int]:
     """The timing of a netlist after some samples, its interval and its latency. The timing is None if there are too
-    many beats to follow, or a component has no timing; the latency is 0 if nothing comes out."""
+    many beats to follow, or a component has no timing; the latency is 0 if nothing comes out. one: a copy's netlist."""
     beats = _count_beats(design, folding)
     most, samples = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS, 0
     if made.regions:
         samples = 2 + estimate_latency(design, folding, made) // folding.interval
         most //= samples
     if beats > most or any(instance.module not in TIMINGS for instance in made.instances):
-        return None, folding.interval, estimate_latency(design, folding, made)
+        return None, folding.interval, estimate_latency(design, folding, one)
     found = _prepare_run(design, made)
     if made.regions:
         # Samples find weights that came before the first one: their interval is shorter than later ones have.
         found.send(samples)
         return found, folding.interval, found.ends()[0] - found.begins if found.ends() else 0
     counted = _FEW_SAMPLES if beats > _MANY_BEATS else _SAMPLES
-    return found, *(run_until_steady(found, counted) or (folding.interval, 0))
+    return found, *(run_until_steady(found, counted, folding.copies) or (folding.interval, 0))
 
 
 def _count_beats(design: Design, folding: Folding) -> int:
@@ -178,9 +183,10 @@ def _find_bottlenecks(cycles: Mapping[str, int]) -> list[str]:
 def _cycles_of_operation(
     design: Design, folding: Folding, found: Running | None, name: str, instances: Sequence[Instance]
 ) -> int:
-    """Cycles from one sample to the next; an operation without a fold takes one beat a cycle, in and out."""
+    """Cycles from one sample to the next, on average over the copies; an operation without a fold takes one beat a
+    cycle, in and out."""
     if name in folding.folds:
-        return folding.folds[name].cycles
+        return -(-folding.folds[name].cycles // folding.copies)
     if found is None:
         operation = design.operations[name]
         streams = (operation.out, *(design.operations[each].out for each in operation.inputs))
@@ -333,6 +339,8 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "mxint_cast": arithmetic.of_blocks,
     "mxint_linear": arithmetic.of_mxint_linear,
     "repeat_buffer": storage.of_repeat_buffer,
+    "round_robin_merge": storage.of_merge_in_turn,
+    "round_robin_split": storage.of_split_in_turn,
     "shared_conv2d": arithmetic.of_shared_conv2d,
     "shared_linear": arithmetic.of_shared_linear,
     "shared_matmul": arithmetic.of_shared_matmul,

@@ -256,6 +256,17 @@ def of_split(given: Given) -> Cost:
     return logic_cost(3) + counter_cost(given["DATA_OUT_0_BEATS"]) + counter_cost(given["DATA_OUT_1_BEATS"])
 
 
+def of_split_in_turn(given: Given) -> Cost:
+    """`round_robin_split`"""
+    return logic_cost(1.4 * given["COUNT"] + 1) + counter_cost(given["BEATS"])
+
+
+def of_merge_in_turn(given: Given) -> Cost:
+    """`round_robin_merge`: it selects one of the beats."""
+    count = given["COUNT"]
+    return logic_cost((given["DATA_WIDTH"] + 1) * (count + 1) / 2 + count + 1) + counter_cost(given["BEATS"])
+
+
 def of_width_converter(given: Given) -> Cost:
     """`width_converter`: it shifts wide beats out, which costs more tables the more narrow beats they contain."""
     before, after = given["DATA_IN_0_PARALLELISM_DIM_0"], given["DATA_OUT_0_PARALLELISM_DIM_0"]

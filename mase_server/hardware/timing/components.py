@@ -6,7 +6,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from math import gcd, prod
 
 from mase_server.hardware.memories import place_regions
@@ -93,6 +92,14 @@ def _concat_timing(given: Given, place: Place) -> Iterable[Process]:
 
 def _split_timing(given: Given, place: Place) -> Iterable[Process]:
     yield streams.split_beats(place.links[0], place.outs, (given["DATA_OUT_0_BEATS"], given["DATA_OUT_1_BEATS"]))
+
+
+def _split_in_turn_timing(given: Given, place: Place) -> Iterable[Process]:
+    yield streams.split_beats(place.links[0], place.outs, (given["BEATS"],) * given["COUNT"])
+
+
+def _merge_in_turn_timing(given: Given, place: Place) -> Iterable[Process]:
+    yield streams.concat_beats(place.links, (given["BEATS"],) * given["COUNT"], place.outs[0])
 
 
 def _width_converter_timing(given: Given, place: Place) -> Iterable[Process]:
@@ -502,6 +509,8 @@ TIMINGS: Mapping[str, Timing] = {
     "mxint_cast": _blocks_timing,
     "mxint_linear": _mxint_linear_timing,
     "repeat_buffer": _repeat_buffer_timing,
+    "round_robin_merge": _merge_in_turn_timing,
+    "round_robin_split": _split_in_turn_timing,
     "shared_conv2d": _shared_conv2d_timing,
     "shared_linear": _shared_vectors_timing,
     "shared_matmul": _shared_vectors_timing,
@@ -603,39 +612,46 @@ def _processes_of_instance(found: Running, instance: Instance) -> Iterator[Proce
     yield from TIMINGS[instance.module](numbers, Place(found.queue, links, outs, found.samples, engine))
 
 
+#: The streams whose handshakes are vectors.
+_IN_VECTORS = {("out", each) for each in ("axi_reader", "round_robin_split", "stream_fork")} | {
+    ("in", "round_robin_merge")
+}
+
+
 def valid_wires(instance: Instance, way: str) -> list[str]:
     """The valid wires of all streams of an instance, "in" or "out"."""
     ports = sorted(name for name in instance.ports if re.fullmatch(rf"data_{way}_\d+_valid", name))
     found = [instance.ports[name] for name in ports]
-    if way == "out" and instance.module in ("stream_fork", "axi_reader"):
+    if (way, instance.module) in _IN_VECTORS:
         count = instance.parameters["COUNT"]
         assert isinstance(count, int)
         return [f"{found[0]}[{index}]" for index in range(count)]
     return found
 
 
-def run_until_steady(found: Running, counted: tuple[int, int]) -> tuple[float, int] | None:
+def run_until_steady(found: Running, counted: tuple[int, int], copies: int = 1) -> tuple[float, int] | None:
     """Cycles from one result to the next, once they are constant, and from the first beat in to the last beat of the
-    first result. None if nothing moves any more. counted: with engines the samples that are followed, and those of
-    them at either end that do not count."""
+    first result. None if nothing moves any more. counted: with engines the samples of a copy that are followed, and
+    those of them at either end that do not count.  copies: of the design, whose results may come close together."""
     if any(engine.turns for engine in found.engines.values()):
         # All samples decide who is served first, so all are sent at once. The last ones find engines idle.
         count, edge = counted
-        found.send(count)
+        found.send(count * copies)
         ends = found.ends()
-        middle = ends[edge:-edge]
+        middle = ends[edge * copies : len(ends) - edge * copies : copies]
         whole = len(ends) == len(found.samples)
-        return ((middle[-1] - middle[0]) / (len(middle) - 1), ends[0] - found.begins) if whole else None
-    found.send(_SAMPLES)
+        return ((middle[-1] - middle[0]) / (len(middle) - 1) / copies, ends[0] - found.begins) if whole else None
+    found.send(_SAMPLES * copies)
     while True:
         ends = found.ends()
         if len(ends) < len(found.samples):
             return None
-        apart, latency = [after - before for before, after in pairwise(ends)], ends[0] - found.begins
+        apart = [after - before for before, after in zip(ends, ends[copies:], strict=False)]
         # A buffer that one sample fills delays those that enter once it is under way: as many as fly at a time.
-        flying = max(3, latency // max(1, min(apart)))
+        latency = ends[0] - found.begins
+        flying = copies * max(3, latency // max(1, min(apart)))
         steady = len(apart) >= flying and len(set(apart[-flying:])) == 1
-        if steady or len(ends) >= max(_MOST_SAMPLES, 4 * flying):
+        if steady or len(ends) >= max(_MOST_SAMPLES * copies, 4 * flying):
             later = apart[-1:] if steady else apart[len(apart) // 2 :]
-            return sum(later) / len(later), latency
+            return sum(later) / len(later) / copies, latency
         found.send(len(found.samples))

@@ -20,6 +20,7 @@ from mase_server.building import BUSES, Build
 from mase_server.formats import Open, parse
 from mase_server.formats.fixed import FixedPoint
 from mase_server.hardware.composed import COMPUTING
+from mase_server.hardware.copies import join_netlists
 from mase_server.hardware.design import (
     Design,
     Folding,
@@ -194,7 +195,8 @@ class Plan:
         if part := asked.build.part:
             rates: Totals = {"clock": part.clock, "samples": part.clock / max(figures.totals["interval"], 1)}
             if part.process:
-                rates["rams"] = [[ram.words, ram.bits, ram.count] for ram in list_rams(made.made)]
+                whole = join_netlists(design, folding, made.made)
+                rates["rams"] = [[ram.words, ram.bits, ram.count] for ram in list_rams(whole)]
             figures = replace(figures, totals=figures.totals | rates)
         return cls(design, asked, made, figures, None, too_much)
 
@@ -251,9 +253,11 @@ def _fold_for_part(
 
 
 def _fits(build: Build, design: Design, folding: Folding, impossible: str | None) -> bool:
-    return (
-        impossible is None and _lacks(build, added(resources(design, build_netlist(design, folding)).values())) is None
-    )
+    return impossible is None and _lacks(build, _sizes_of(design, folding)) is None
+
+
+def _sizes_of(design: Design, folding: Folding) -> dict[str, int]:
+    return added(resources(design, join_netlists(design, folding)).values())
 
 
 def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None]:
@@ -264,7 +268,7 @@ def _fold_or_smallest(design: Design, build: Build) -> tuple[Folding, str | None
     if build.limits:
         budget = build.limits.multipliers if budget is None else min(budget, build.limits.multipliers)
     try:
-        return fold_design(design, interval=build.interval, multipliers=budget), None
+        return fold_design(design, interval=build.interval, multipliers=budget, copies=build.copies), None
     except FoldingError as error:
         return fold_design(design), str(error)
 
@@ -273,10 +277,12 @@ def _fit_part(design: Design, build: Build, folding: Folding) -> Folding:
     """The fastest folding that fits a part, of those with fewer and fewer multipliers; the given one if none does."""
     found = folding
     while build.interval is None and found.multipliers > 1:
-        if _lacks(build, added(resources(design, build_netlist(design, found)).values())) is None:
+        if _lacks(build, _sizes_of(design, found)) is None:
             return found
+        # One copy first loses its neighbours, then multipliers.
+        least = found.multipliers if found.copies > 1 else min(found.multipliers - 1, round(found.multipliers * _FEWER))
         try:
-            found = fold_design(design, multipliers=min(found.multipliers - 1, round(found.multipliers * _FEWER)))
+            found = fold_design(design, multipliers=least, copies=1)
         except FoldingError:
             break
     return folding
@@ -372,7 +378,7 @@ def _describe_plan(plan: Plan, places: Places, steps: list[str]) -> EmissionReco
         "accuracy": {},
         "files": [],
         "folder": None,
-        "module": plan.made.name,
+        "module": plan.made.module,
         "text": plan.made.text.text if plan.emits else "",
         "operations": [_describe_operation_in_plan(plan, places, name) for name in design.operations],
         "unsupported": missing,
