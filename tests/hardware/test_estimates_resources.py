@@ -12,7 +12,7 @@ from mase_server.hardware.arithmetic import Floats
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
 from mase_server.hardware.estimates.arithmetic import of_floats, of_top_k
-from mase_server.hardware.estimates.storage import fifo_cost
+from mase_server.hardware.estimates.storage import fifo_cost, of_merge_in_turn, of_split_in_turn
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.lowering import lower_graph
 from mase_server.simulation.building import synthesise
@@ -99,6 +99,17 @@ def test_deep_fifos_have_no_tables_behind_their_block_memory(width, depth, carri
     cost = fifo_cost(width, depth)
     assert cost.carries == carries
     assert cost.luts == pytest.approx(tables + 2 * carries, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("copies", "beats", "width", "merge", "split"),
+    [(2, 1, 40, 45, 5), (3, 12, 64, 143, 15), (5, 4, 64, 207, 15), (8, 16, 24, 145, 25), (16, 7, 32, 387, 33)],
+)
+def test_copies_that_take_turns_take_as_many_tables_as_yosys_makes(copies, beats, width, merge, split):
+    """The numbers are those of its `synth_ecp5`."""
+    given = {"COUNT": copies, "BEATS": beats, "DATA_WIDTH": width}
+    assert of_merge_in_turn(given).luts == pytest.approx(merge, rel=0.25)
+    assert of_split_in_turn(given).luts == pytest.approx(split, rel=0.25)
 
 
 def check_tables(design, multipliers, tmp_path):

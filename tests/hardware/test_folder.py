@@ -93,7 +93,9 @@ def described(folder):
 def test_every_port_is_described_as_the_top_module_has_it(tmp_path, name):
     design, emitted = written(name, tmp_path)
     ports = described(tmp_path)
-    declared = re.findall(r"(input|output) +logic +(?:\[(\d+):0\] )?(data_\w+_\d+)\b(?!_)", emitted.top.text)
+    declared = re.findall(
+        r"(input|output) +logic +(?:\[(\d+):0\] )?(data_\w+_\d+)\b(?!_)", emitted.files[f"{emitted.name}.sv"]
+    )
     assert [found[2] for found in declared] == list(ports)
     for direction, high, port in declared:
         about = ports[port]

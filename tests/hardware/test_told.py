@@ -297,7 +297,7 @@ def test_weights_that_a_part_has_no_memory_for_are_told_before_anything_is_emitt
 
 @pytest.mark.parametrize(
     "asked",
-    [{"max_memory_bits": 4000}, {"max_multipliers": 3, "multipliers": 60}, {"interval": 3},
+    [{"max_memory_bits": 4000}, {"max_multipliers": 3, "multipliers": 60}, {"interval": 3, "copies": 1},
      {"max_memory_bits": 1}],
     ids=str,
 )  # fmt: skip

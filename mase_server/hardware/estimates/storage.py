@@ -258,13 +258,13 @@ def of_split(given: Given) -> Cost:
 
 def of_split_in_turn(given: Given) -> Cost:
     """`round_robin_split`"""
-    return logic_cost(1.4 * given["COUNT"] + 1) + counter_cost(given["BEATS"])
+    return logic_cost(1.7 * given["COUNT"] + 1) + counter_cost(given["BEATS"])
 
 
 def of_merge_in_turn(given: Given) -> Cost:
     """`round_robin_merge`: it selects one of the beats."""
     count = given["COUNT"]
-    return logic_cost((given["DATA_WIDTH"] + 1) * (count + 1) / 2 + count + 1) + counter_cost(given["BEATS"])
+    return logic_cost((0.7 * count - 0.3) * (given["DATA_WIDTH"] + 1) + count) + counter_cost(given["BEATS"])
 
 
 def of_width_converter(given: Given) -> Cost:
