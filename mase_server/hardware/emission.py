@@ -104,7 +104,8 @@ IMAGE = "weights.bin"
 class Emitted:
     """The emitted files. name: of the outermost module.  files: text by relative path.
 
-    top: the top module of a copy, with the lines of each operation.  image: the weights that are read from outside, as IMAGE.
+    top: the top module of a copy, with the lines of each operation.  image: the weights that are read from outside, as
+    IMAGE.
     """
 
     name: str

@@ -839,6 +839,7 @@ export interface BuildRecord {
   data: string;
   multipliers: number | null;
   interval: number | null;
+  copies: number | null;
   scope: string;
   max_multipliers: number;
   max_memory_bits: number;
@@ -888,7 +889,7 @@ export interface MissingHardware {
   nodes: string[];
 }
 
-/** The resources of a whole design. {}: there is no hardware as it was asked for. reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them. clock, samples: cycles and samples a second, estimated for the target; missing without one. rams: memories that are written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own. */
+/** The resources of a whole design. {}: there is no hardware as it was asked for. reads, waiting: cycles of a sample in which weights are read from outside, and the operations that wait for them. clock, samples: cycles and samples a second, estimated for the target; missing without one. rams: memories that are written, each size as [words, bits of a word, number of them]; missing but for a chip of one's own. copies: of the design, which take samples in turn; missing for one. */
 export interface Totals {
   multipliers?: number;
   luts?: number;
@@ -901,6 +902,7 @@ export interface Totals {
   clock?: number;
   samples?: number;
   rams?: number[][];
+  copies?: number;
 }
 
 /** The first integer that a simulation gave wrong, see `simulation.simulating.Mismatch`. */
@@ -981,6 +983,7 @@ export interface Build {
   data: string;
   multipliers: number | null;
   interval: number | null;
+  copies: number | null;
   scope: string;
   max_multipliers: number;
   max_memory_bits: number;
