@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from mase_server import MaseGraph
 from mase_server.building import Build
 from mase_server.hardware.design import Design
-from mase_server.hardware.emission import emit_folder, random_inputs
+from mase_server.hardware.emission import count_rounds, emit_folder, random_inputs
 from mase_server.hardware.estimates import estimate
 from mase_server.hardware.folding import FoldingError, count_multiplications, fold_design
 from mase_server.hardware.lowering import lower_graph
@@ -173,7 +173,7 @@ def compare(name: str, budget: int, vectors: int) -> Compared:
     design = lower(name)
     folding = fold_design(design, multipliers=budget)
     with tempfile.TemporaryDirectory() as folder:
-        emit_folder(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
+        emit_folder(design, folding, name, random_inputs(design, count_rounds(folding, vectors))).write(Path(folder))
         simulated = asyncio.run(simulate(Path(folder), cache=KEPT, limit=3600))
         synthesised = asyncio.run(synthesise(Path(folder), name, lambda message, fraction: None, limit=3600))
     if simulated["status"] != "equal":
@@ -196,7 +196,7 @@ def use(design: Design, name: str, budget: int, vectors: int) -> str:
     except FoldingError:
         return "refused"
     with tempfile.TemporaryDirectory() as folder:
-        emit_folder(design, folding, name, random_inputs(design, vectors)).write(Path(folder))
+        emit_folder(design, folding, name, random_inputs(design, count_rounds(folding, vectors))).write(Path(folder))
         simulated = asyncio.run(simulate(Path(folder), cache=KEPT, limit=3600))
     if simulated["status"] != "equal":
         return f"wrong: {simulated['status']}"

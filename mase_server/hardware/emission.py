@@ -71,9 +71,13 @@ _AT_ONCE = 1 << 22
 def usual_count(folding: Folding) -> int:
     """The default number of samples of a simulation: fewer for large models."""
     products = sum(fold.products for fold in folding.folds.values())
-    count = min(_MOST, max(_VECTORS_LEAST, folding.copies + 1, _PRODUCTS // max(products, 1)))
-    # The copy that gives the first result gives the last one: their results need not come at even times.
-    return count - (count - 1) % folding.copies
+    return count_rounds(folding, min(_MOST, max(_VECTORS_LEAST, _PRODUCTS // max(products, 1))))
+
+
+def count_rounds(folding: Folding, samples: int) -> int:
+    """Samples, at most so many where that is possible, of which the last comes from the copy that gave the first:
+    results of several copies need not come at even times."""
+    return max(samples - (samples - 1) % folding.copies, folding.copies + 1)
 
 
 def expected_outputs(design: Design, inputs: Sequence[Tensor]) -> list[Tensor]:

@@ -40,8 +40,8 @@ def on_bus(name, vectors=6, **more):
     make, shape, formats, bus, multipliers = DESIGNS[name]
     torch.manual_seed(0)
     design = lower_graph(quantised(make(), torch.randn(*shape), formats))
-    folding, inputs = fold_design(design, multipliers=multipliers), random_inputs(design, vectors)
-    return emit_folder(design, folding, "Net", inputs, Build(bus=bus, **more))
+    folding = fold_design(design, multipliers=multipliers, copies=1)
+    return emit_folder(design, folding, "Net", random_inputs(design, vectors), Build(bus=bus, **more))
 
 
 def driven(made, folder, *words):
@@ -144,7 +144,9 @@ def test_the_shell_costs_no_rate_where_the_bus_is_as_wide(tmp_path):
 def plain_layers(bus):
     torch.manual_seed(0)
     design = lower_graph(quantised(mlp(16, 20, 4), torch.randn(2, 16), config()))
-    return emit_folder(design, fold_design(design, multipliers=40), "Net", random_inputs(design, 30), Build(bus=bus))
+    return emit_folder(
+        design, fold_design(design, multipliers=40, copies=1), "Net", random_inputs(design, 30), Build(bus=bus)
+    )
 
 
 def test_the_map_of_registers_is_the_same_everywhere(tmp_path):

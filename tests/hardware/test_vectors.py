@@ -28,3 +28,11 @@ def test_they_are_few_for_large_models():
     assert emission.usual_count(fold_design(small)) == 100
     # 40 rows of 2048 x 2048 products are 168 million a sample.
     assert emission.usual_count(fold_design(large)) == emission.usual_count(fold_design(large, multipliers=64)) == 5
+
+
+def test_of_several_copies_the_first_gives_the_last_result():
+    """Results of copies may come close together: their time is that from one of a copy to its next."""
+    design = lower_graph(quantised(mlp(8, 4), torch.randn(2, 8), config()))
+    folding = fold_design(design).repeat(3)
+    assert emission.usual_count(folding) == 100
+    assert [emission.count_rounds(folding, samples) for samples in (1, 5, 60)] == [4, 4, 58]
