@@ -310,7 +310,7 @@ def readme_text(made: Top, design: Design, told: Estimates, reset_style: str = R
         module=made.module,
         ports="\n".join(_port_rows(design, made.outermost)),
         costs=costs.format_map(totals),
-        pace=_pace_sentence(totals),
+        pace=_pace_sentence(totals) + _copies_sentence(made),
         reset=describe_reset("rst", reset_style),
         operations="\n".join(_operation_rows(design, made.made, told)),
         missing="".join(_missing_lines(design)),
@@ -340,8 +340,16 @@ def _pace_sentence(totals: Totals) -> str:
     interval, latency = totals["interval"], totals["latency"]
     known = f", and comes out {latency} cycles after its first beat" if latency else ""
     reads = f". Its weights are read from outside in {totals['reads']} of them" if totals["reads"] else ""
-    copies = f". {totals['copies']} copies of the pipeline take samples in turn" if "copies" in totals else ""
-    return f"A sample takes {interval} cycles once the pipeline is full{known}{reads}{copies}"
+    return f"A sample takes {interval} cycles once the pipeline is full{known}{reads}"
+
+
+def _copies_sentence(made: Top) -> str:
+    if made.around is None:
+        return ""
+    told = (
+        f"{made.folding.copies} copies of `{made.name}.sv` take samples in turn, `{made.module}.sv` stands around them"
+    )
+    return f". {told}: the figures of operations below are of all copies together, and a latency is that of one"
 
 
 def _port_rows(design: Design, made: Netlist) -> Iterator[str]:
