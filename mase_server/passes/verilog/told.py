@@ -46,7 +46,6 @@ from mase_server.hardware.held import argument_name, is_given
 from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.kinds.blocks import WithExponents
 from mase_server.hardware.lowering import Lowering
-from mase_server.hardware.netlist import build_netlist
 from mase_server.ir.build import attribute
 from mase_server.ir.facts import Produced, call_of
 from mase_server.ir.graph import MaseGraph
@@ -279,10 +278,10 @@ def _fit_part(design: Design, build: Build, folding: Folding) -> Folding:
     while build.interval is None and found.multipliers > 1:
         if _lacks(build, _sizes_of(design, found)) is None:
             return found
-        # One copy first loses its neighbours, then multipliers.
-        least = found.multipliers if found.copies > 1 else min(found.multipliers - 1, round(found.multipliers * _FEWER))
+        # Copies go first, then multipliers.
+        fewer = found.multipliers if found.copies > 1 else min(found.multipliers - 1, round(found.multipliers * _FEWER))
         try:
-            found = fold_design(design, multipliers=least, copies=1)
+            found = fold_design(design, multipliers=fewer, copies=1)
         except FoldingError:
             break
     return folding
@@ -341,7 +340,7 @@ def _exists(design: Design, build: Build) -> bool:
     """Is a design complete, can it be built as requested, and is it within the ceilings?"""
     try:
         design, folding, impossible = _fold_with_weights(design, build)
-        sizes = resources(design, build_netlist(design, folding))
+        sizes = resources(design, join_netlists(design, folding))
     except OperationError:
         return False
     whole = added(sizes.values())
