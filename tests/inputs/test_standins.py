@@ -572,3 +572,134 @@ def test_transforms_of_a_missing_torchvision_give_the_sizes_of_its_pages(text):
     if "convert" not in text:
         after = eval(f"Compose([PILToTensor(), {text}])", names)
         assert list(after(picture).shape) == TRANSFORMS[text]
+
+
+DETECTOR = f"""{HEAD}from mmcv.cnn import ConvModule, build_activation_layer, build_norm_layer
+from mmcv.runner import BaseModule, auto_fp16
+from mmcv.utils import Registry
+
+LAYERS = Registry("layers")
+
+
+@LAYERS.register_module()
+class Mix(BaseModule):
+    def __init__(self, width, norm_cfg=dict(type="GN", num_groups=2), init_cfg=None):
+        super().__init__(init_cfg)
+        name, norm = build_norm_layer(norm_cfg, width, postfix=1)
+        self.add_module(name, norm)
+        self.act = build_activation_layer(dict(type="LeakyReLU", negative_slope=0.1))
+
+    def forward(self, x):
+        return self.act(self.gn1(x))
+
+
+class Net(BaseModule):
+    def __init__(self, width=12):
+        super().__init__()
+        self.stem = ConvModule(3, width, 3, stride=2, padding=1, norm_cfg=dict(type="BN"), act_cfg=dict(type="Swish"))
+        self.mix = LAYERS.build(dict(type="Mix", width=width))
+
+    @auto_fp16()
+    def forward(self, x):
+        h = self.stem(x)
+        h = self.mix(h)
+        return h
+"""
+
+
+def test_layers_and_registries_of_a_missing_openmmlab_are_built(tmp_path):
+    payload = traced(tmp_path, {"net.py": DETECTOR})
+    assert bound(payload)["h"][1:] == [12, 16, 16]
+    assert "MASE computes its base classes, registries and convolution layers" in payload["problems"][0]["message"]
+    layer = stand_in("mmcv.cnn.ConvModule")(
+        3, 8, 3, norm_cfg={"type": "BN", "eps": 1e-3}, order=("act", "norm", "conv")
+    )
+    x = torch.randn(2, 3, 9, 9)
+    norm = nn.BatchNorm2d(3, eps=1e-3)
+    torch.testing.assert_close(layer(x), nn.functional.conv2d(norm(x.relu()), layer.conv.weight))
+    assert layer.conv.bias is None, "a norm has one itself"
+    with pytest.raises(KeyError, match="MASE has no norm 'Unheard'"):
+        stand_in("mmcv.cnn.build_norm_layer")({"type": "Unheard"}, 8)
+    child = stand_in("mmengine.registry.Registry")("child", parent=stand_in("mmengine.registry.MODELS"))
+    child.register_module("two", module=dict)
+    assert child.build({"type": "scope.two", "a": 1}) == {"a": 1}
+    with pytest.raises(KeyError, match="three is not in the child registry"):
+        child.build({"type": "three"})
+
+
+MAMBA = f"""{HEAD}from mamba_ssm import Mamba
+
+
+class Net(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.mamba = Mamba(d_model=width, d_state=8, d_conv=4, expand=2)
+
+    def forward(self, x):
+        h = x + self.mamba(self.norm(x))
+        return h
+"""
+
+
+def test_a_model_of_state_spaces_whose_package_is_missing_is_shown(tmp_path):
+    payload = traced(tmp_path, {"net.py": MAMBA})
+    assert (bound(payload)["h"][1:], told(payload)) == ([16, 24], [("warning", "missing-package", 3)])
+
+
+def test_a_selective_scan_is_the_recurrence_of_its_paper():
+    torch.manual_seed(0)
+    u, delta, z = torch.randn(3, 2, 4, 6)
+    a, b, c, d, bias = -torch.rand(4, 3), torch.randn(2, 3, 6), torch.randn(2, 2, 3, 6), torch.randn(4), torch.randn(4)
+    steps = torch.nn.functional.softplus(delta + bias[:, None])
+    state, expected = torch.zeros(2, 4, 3), []
+    for t in range(6):
+        state = (steps[:, :, t, None] * a).exp() * state + (steps * u)[:, :, t, None] * b[:, None, :, t]
+        read = (state.unflatten(1, (2, 2)) * c[:, :, None, :, t]).sum(-1).flatten(1)
+        expected.append((read + u[:, :, t] * d) * torch.nn.functional.silu(z[:, :, t]))
+    scan = stand_in("mamba_ssm.ops.selective_scan_interface.selective_scan_fn")
+    found, last = scan(u, delta, a, b, c, d, z, bias, delta_softplus=True, return_last_state=True)
+    torch.testing.assert_close(found, torch.stack(expected, -1))
+    torch.testing.assert_close(last, state)
+
+
+def test_what_mamba_computes_depends_on_no_later_token():
+    layer, x = stand_in("mamba_ssm.Mamba")(8), torch.randn(2, 7, 8)
+    torch.testing.assert_close(layer(x)[:, :4], layer(x[:, :4]))
+    weight = torch.randn(5, 3)
+    mixed = stand_in("causal_conv1d.causal_conv1d_fn")(torch.ones(1, 5, 4), weight, activation="silu")
+    torch.testing.assert_close(mixed[0, :, 0], torch.nn.functional.silu(weight[:, -1]))
+
+
+def test_attention_of_missing_kernels_weighs_values_by_products():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 5, 4, 8), torch.randn(2, 7, 2, 8), torch.randn(2, 7, 2, 8)
+    keys, values = (each.repeat_interleave(2, 2) for each in (k, v))
+    scores = torch.einsum("blhd,bmhd->bhlm", q, keys) / 8**0.5
+    scores = scores.masked_fill(torch.arange(7) > torch.arange(5)[:, None] + 2, float("-inf"))
+    expected = torch.einsum("bhlm,bmhd->blhd", scores.softmax(-1), values)
+    torch.testing.assert_close(stand_in("flash_attn.flash_attn_func")(q, k, v, causal=True), expected)
+    plain = stand_in("xformers.ops.memory_efficient_attention")
+    torch.testing.assert_close(plain(q, keys, values)[:, :, 0], plain(q[:, :, 0], keys[:, :, 0], values[:, :, 0]))
+    with pytest.raises(NotImplementedError):
+        stand_in("flash_attn.flash_attn_func")(q, k, v, window_size=(3, 0))
+
+
+def test_products_of_rotated_queries_and_keys_depend_on_how_far_they_are_apart():
+    rotary = stand_in("rotary_embedding_torch.RotaryEmbedding")(dim=6)
+    q, k = torch.randn(8).expand(2, 3, 9, 8), torch.randn(8).expand(2, 3, 9, 8)
+    products = rotary.rotate_queries_or_keys(q) @ rotary.rotate_queries_or_keys(k).transpose(-1, -2)
+    torch.testing.assert_close(products[0, 0, 1:, 1:], products[0, 0, :-1, :-1])
+    assert torch.equal(rotary.rotate_queries_or_keys(q)[..., 6:], q[..., 6:]), "these are not turned"
+
+
+def test_neighbours_of_points_are_the_nearest():
+    torch.manual_seed(0)
+    one, other = torch.randn(2, 5, 3), torch.randn(2, 8, 3)
+    apart = torch.cdist(one, other).square()
+    found = stand_in("pytorch3d.ops.knn_points")(one, other, K=3, return_nn=True)
+    torch.testing.assert_close(found.dists, apart.sort(-1)[0][..., :3])
+    torch.testing.assert_close((found.knn - one[:, :, None]).square().sum(-1), found.dists)
+    loss, of_normals = stand_in("pytorch3d.loss.chamfer_distance")(one, other)
+    torch.testing.assert_close(loss, (apart.amin(2).mean(1) + apart.amin(1).mean(1)).mean())
+    assert of_normals is None

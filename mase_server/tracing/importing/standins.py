@@ -1,13 +1,13 @@
 """Replacements for what models use most of packages that are often missing, where its meaning is fully documented.
 
-Lightning's and OpenMMLab's base classes are plain modules; einops rearranges, reduces and repeats by a pattern;
-configurations of ml_collections, easydict, yacs, munch and omegaconf hold what they are given, and hydra makes what
-they name; of PyTorch Geometric, message passing and pools are here, and of torch_scatter the sums; fairscale's parallel
-layers are whole, in one process; typeguard's checks pass; `vision` has parts of torchvision and timm. Nothing else is
-made up: all other names of these packages stay unknown, and the diagnostic at the import says what is computed by these
-replacements. Sources: einops.rocks/api, hydra.cc (instantiating objects), the docstrings of
-fairscale.nn.model_parallel, of torch_geometric.nn.conv.MessagePassing and of torch_scatter, and the READMEs of the
-packages of configurations.
+Lightning's base classes are plain modules; einops rearranges, reduces and repeats by a pattern; configurations of
+ml_collections, easydict, yacs, munch and omegaconf hold what they are given, and hydra makes what they name; of PyTorch
+Geometric, message passing and pools are here, and of torch_scatter the sums; fairscale's parallel layers are whole, in
+one process; typeguard's checks pass. `vision` has parts of torchvision and timm, `openmmlab` of mmcv and mmengine, and
+`kernels` layers of packages with kernels of their own, such as mamba_ssm. Nothing else is made up: all other names of
+these packages stay unknown, and the diagnostic at the import says what is computed by these replacements. Sources:
+einops.rocks/api, hydra.cc (instantiating objects), the docstrings of fairscale.nn.model_parallel, of
+torch_geometric.nn.conv.MessagePassing and of torch_scatter, and the READMEs of the packages of configurations.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ import torch
 from torch import nn
 
 from mase_server.ops.types import Kwargs
+from mase_server.tracing.importing.kernels import KERNELS
+from mase_server.tracing.importing.openmmlab import OPENMMLAB
 from mase_server.tracing.importing.vision import VISION, as_tuple
 
-# Lightning and OpenMMLab.
+# Lightning.
 
 
 class Hyperparameters(dict[str, Any]):
@@ -107,17 +109,6 @@ def _constructor_arguments(model: Any, frame: FrameType | None) -> Kwargs:
         found.append(given)
         frame = frame.f_back
     return {name: value for given in found for name, value in given.items() if not name.startswith("__")}
-
-
-class BaseModule(nn.Module):
-    """OpenMMLab's: an nn.Module that takes instructions to initialise its weights."""
-
-    def __init__(self, init_cfg: Any = None) -> None:
-        super().__init__()
-        self.init_cfg = init_cfg
-
-    def init_weights(self) -> None:
-        """Do nothing: weights have no values here."""
 
 
 # einops.
@@ -703,7 +694,8 @@ _SCATTER = {"scatter": _scatter_apart} | {
 #: Packages -> names in them, wherever they are defined inside -> the replacement; of a module, its own names only.
 _KNOWN: dict[str, Mapping[str, Any]] = {
     **{key: {"LightningModule": LightningModule, "HyperparametersMixin": HyperparametersMixin} for key in _LIGHTNING},
-    **{package: {"BaseModule": BaseModule} for package in _OPENMMLAB},
+    **dict.fromkeys(_OPENMMLAB, OPENMMLAB),
+    **KERNELS,
     "einops": _EINOPS,
     **VISION,
     "fairscale": _FAIRSCALE,
@@ -726,7 +718,10 @@ _KNOWN: dict[str, Mapping[str, Any]] = {
 #: What the diagnostic of a missing package says of its replacements.
 _SAID = {
     **dict.fromkeys(_LIGHTNING, "MASE treats its LightningModule as a plain nn.Module."),
-    **dict.fromkeys(_OPENMMLAB, "MASE treats its BaseModule as a plain nn.Module."),
+    **dict.fromkeys(_OPENMMLAB, "MASE computes its base classes, registries and convolution layers as documented."),
+    **dict.fromkeys(
+        {package.partition(".")[0] for package in KERNELS}, "MASE computes its layers without its kernels."
+    ),
     "einops": "MASE computes its patterns as its documentation defines them.",
     "timm": "MASE computes its vision transformer's layers, DropPath and helpers as its documentation defines them.",
     "torchvision": (
