@@ -173,6 +173,60 @@ SOLVED = {
         "return x + sublayer(self.norm(x))",
         None,
     ),
+    "maps that are joined with one that was made larger": (
+        "self.up = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(300)), nn.Upsample(scale_factor=4))\n"
+        "self.out = nn.Conv2d(5, 3, 3, padding=1)",
+        "x, height, mask",
+        "return self.out(torch.cat([self.up(x), height, mask], 1))",
+        "x: f32[B=2, 3, H=32, W=32]; height: f32[B, 1, 128, 128]; mask: bool[B, 1, 128, 128] ones",
+    ),
+    "readings that are joined with a table of steps and places": (
+        "self.layer, self.table = nn.Linear(3, 8), nn.Parameter(torch.zeros(7, 11, 5))\nself.out = nn.Linear(13, 2)",
+        "x",
+        "table = self.table.expand(x.shape[0], *self.table.shape)\n"
+        "return self.out(torch.cat([self.layer(x), table], dim=-1))",
+        "x: f32[B=2, 7, 11, 3]",
+    ),
+    "attributes of a record whose sizes a helper unpacks": (
+        "self.layer = nn.Linear(6, 4)",
+        "batch",
+        "return self.mix(batch)\n\ndef mix(self, held):\n    n, steps, width = held.payload.shape\n"
+        "    known = torch.arange(steps)[None] < held.lengths[:, None]\n"
+        "    return self.layer(held.payload[..., :6] * known[..., None])",
+        None,
+    ),
+    "labels that have to be alike in pairs": (
+        "self.weight = 0.5",
+        "model_outputs, target",
+        "outputs, labels, n = model_outputs, target, len(model_outputs)\n"
+        "one, two = torch.arange(0, n, 2), torch.arange(1, n, 2)\n"
+        "assert (labels[one] == labels[two]).all(), 'not in pairs'\n"
+        "x, y = outputs[one], outputs[two]\nspread = (x.T @ x) / len(x)\nn, m = spread.shape\nassert n == m\n"
+        "return F.mse_loss(x, y) + self.weight * spread.flatten()[:-1].view(n - 1, n + 1)[:, 1:].pow(2).sum()",
+        "model_outputs: f32[B=2, 64]; target: i64[B] zeros",
+    ),
+    "features of a narrower type": (
+        "self.one, self.two = nn.Conv2d(3, 8, 1), nn.Linear(6, 8, dtype=torch.bfloat16)",
+        "x, features",
+        "return self.one(x).to(torch.bfloat16) * self.two(features)[..., None, None]",
+        "x: f32[B=2, 3, H=32, W=32]; features: bf16[B, 6]",
+    ),
+    "times of the type that all is computed in": (
+        "self.conv, self.time = nn.Conv2d(3, 8, 1, dtype=torch.bfloat16), nn.Linear(1, 8)",
+        "x, time",
+        "x = self.conv(x.to(torch.bfloat16))\nscale = self.time(time.float()[:, None]).to(time.dtype)\n"
+        "return torch.lerp(x, scale[..., None, None], 0.5)",
+        "x: f32[B=2, 3, H=32, W=32]; time: bf16[B, 1]",
+    ),
+    "the bins of a spectrum": (
+        "self.n_fft, self.bands = 64, nn.ModuleList([nn.Linear(2 * n, 8) for n in (5, 12, 16)])",
+        "spectrum",
+        '"""spectrum: complex (n_batch, n_frames, n_freqs)"""\nassert spectrum.ndim == 3\n'
+        "x = torch.cat((spectrum.real, spectrum.imag), -1).unflatten(-1, (2, -1))\n"
+        "parts = x.split((5, 12, 16), -1)\n"
+        "return sum(band(part.flatten(2)) for band, part in zip(self.bands, parts, strict=True))",
+        "spectrum: c64[B=2, T=16, 33]",
+    ),
 }
 
 

@@ -154,6 +154,12 @@ SAID = {
         "return self.layer(x_BLC) + self.cond(cond_BD)[:, None]",
         "x_BLC: f32[B=2, T=16, 12]; cond_BD: f32[B, 5]",
     ),
+    "a size with its number": (
+        "self.layer = nn.Linear(2, 8)",
+        "x",
+        "# x: (batch_size, steps, num_nodes, width+hour=3)\nreturn self.layer(x[..., :2]) * x[..., 2:]",
+        "x: f32[B=2, T=16, S=12, 3]",
+    ),
     "time in front": (
         "self.layer = nn.Linear(12, 8)",
         "src",

@@ -18,7 +18,7 @@ from mase_server.tracing.inputs.searching.failures import Failed, is_check
 from mase_server.tracing.inputs.searching.operands import OPERANDS, compare_elementwise, list_operands
 from mase_server.tracing.inputs.searching.singles import list_scalar_values
 from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member, shape_of
-from mase_server.tracing.inputs.searching.words import apply_words, read_message
+from mase_server.tracing.inputs.searching.words import apply_words, count_bins, read_message
 from mase_server.tracing.inputs.spec import DEFAULT_BELOW, ConstantSpec, Dim, Inputs, TensorSpec
 from mase_server.tracing.recording.rules import OutOfRangeError
 
@@ -113,10 +113,30 @@ def _propose_floats(failed: Failed, match: Match) -> Iterator[Inputs]:
             yield put_member(failed.inputs, path, TensorSpec("f32", spec.dims, "ones" if spec.dtype == "bool" else ""))
 
 
+def propose_element_types(failed: Failed) -> Iterator[Inputs]:
+    """The type of the other operand, where one is computed in 16 bits or in 64 and the other is not."""
+    if not re.search(r"type|Half|Double", failed.text):
+        return
+    operands = [each for each in list_operands(failed.trail) if each.dtype.is_floating_point]
+    for one, other in itertools.permutations(operands, 2):
+        word = _FLOATS.get(other.dtype)
+        for path in failed.sources(one) if word is not None and one.dtype != other.dtype else ():
+            spec = failed.specs.get(path)
+            if isinstance(spec, TensorSpec) and spec.dtype == _FLOATS.get(one.dtype):
+                yield put_member(failed.inputs, path, replace(spec, dtype=word))
+
+
+#: The words for the types of floats.
+_FLOATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+
+
 def _propose_spectra(failed: Failed, match: Match) -> Iterator[Inputs]:
     """Complex numbers where real ones were given: a spectrum."""
     for path, spec in failed.suspects():
         if spec.dtype.startswith("f"):
+            bins = count_bins(failed.model) if len(spec.dims) > 2 else None
+            for dims in ((*spec.dims[:-1], bins), (*spec.dims[:-2], bins, spec.dims[-2])) if bins is not None else ():
+                yield put_member(failed.inputs, path, TensorSpec("c64", dims))
             yield put_member(failed.inputs, path, TensorSpec("c64", spec.dims))
 
 
@@ -138,6 +158,21 @@ def _propose_lengths(failed: Failed, match: Match) -> Iterator[Inputs]:
     for path, _ in failed.suspects():
         symbol = "T" if shape_of(failed.inputs, TensorSpec("f32", ("T",))) == (length,) else length
         yield put_member(failed.inputs, path, TensorSpec("i64", ("B",), "lengths", symbol))
+
+
+def propose_equal(failed: Failed) -> Iterator[Inputs]:
+    """Whole numbers that are all the same, for a check that compares them: `assert (labels[a] == labels[b]).all()`."""
+    step = failed.clue.last()
+    if step is None or not is_check(failed.error) or not _COMPARED.search(ast.unparse(step.node)):
+        return
+    read = {failed.place(value) for _, value, _ in failed.read()}
+    for path, spec in iterate_tensor_specs(failed.inputs):
+        if path in read and spec.dtype == "i64" and spec.fill in ("", "below"):
+            yield put_member(failed.inputs, path, replace(spec, fill="zeros", argument=None))
+
+
+#: A comparison of all values of tensors.
+_COMPARED = re.compile(r"==.*\.all\(|\ball\(.*==|\b(equal|allclose)\(")
 
 
 #: Errors that a parameter may cause by not being there.
@@ -267,10 +302,10 @@ def _match_unpacking(failed: Failed, match: Match) -> Iterator[Inputs]:
     for step in reversed(failed.clue.steps):
         for node in ast.walk(step.node):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-                names = [each for each in ast.walk(node.value) if isinstance(each, ast.Name)]
-                held = [(failed.place(step.value(each)), step.value(each)) for each in names]
-                sources = [path for path, _ in held if path] or [
-                    path for _, value in held if isinstance(value, torch.Tensor) for path in failed.sources(value)
+                reads = [each for each in ast.walk(node.value) if isinstance(each, ast.Name | ast.Attribute)]
+                held = [value for each in reads if isinstance(value := step.value(each), torch.Tensor)]
+                sources = [path for value in held if (path := failed.place(value)) is not None] or [
+                    path for value in held for path in failed.sources(value)
                 ]
                 pairs = [(path, spec) for path in sources if isinstance(spec := failed.specs[path], TensorSpec)]
                 yield from _change_all_ranks(failed, pairs, _count_unpacked(node))
@@ -390,6 +425,20 @@ def _drop_dimensions(failed: Failed, match: Match) -> Iterator[Inputs]:
     """Two or three dimensions instead of more."""
     for count in (2, 3):
         yield from _change_all_ranks(failed, failed.suspects(), count)
+
+
+def propose_matrices(failed: Failed) -> Iterator[Inputs]:
+    """`x.T @ x`: rows of features, where more dimensions are transposed than a matrix has."""
+    pairs = ((step, node) for step in reversed(failed.clue.steps) for node in ast.walk(step.node))
+    for step, node in pairs:
+        value = step.value(node.value) if isinstance(node, ast.Attribute) and node.attr == "T" else None
+        for path in failed.sources(value) if isinstance(value, torch.Tensor) and value.dim() > 2 else ():
+            spec = failed.specs[path]
+            if isinstance(spec, TensorSpec) and (count := len(spec.dims) + 2 - value.dim()) > 0:
+                known = (each.spec for each in (choices_of(failed.model, str(path[0])) if len(path) == 1 else ()))
+                alike = (each for each in known if isinstance(each, TensorSpec) and each.dtype == spec.dtype)
+                for each in (*(other for other in alike if len(other.dims) == count), *change_rank(spec, count)):
+                    yield put_member(failed.inputs, path, each)
 
 
 def level_ranks(failed: Failed) -> Iterator[Inputs]:

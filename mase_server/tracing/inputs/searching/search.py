@@ -19,7 +19,14 @@ from mase_server.tracing.importing.placeholders import MissingPackageError
 from mase_server.tracing.inputs.searching.choices import choices_for, choices_of, from_library
 from mase_server.tracing.inputs.searching.consumers import IMAGE_SIDES, size_choices, told_sides
 from mase_server.tracing.inputs.searching.failures import Failed, Furthest, is_check, is_unavoidable
-from mase_server.tracing.inputs.searching.kinds import RANKS, TOLD_RANKS, level_ranks
+from mase_server.tracing.inputs.searching.kinds import (
+    RANKS,
+    TOLD_RANKS,
+    level_ranks,
+    propose_element_types,
+    propose_equal,
+    propose_matrices,
+)
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.operands import CHANNELS
 from mase_server.tracing.inputs.searching.plausible import count_faults
@@ -67,6 +74,8 @@ ROWS: tuple[tuple[str, Callable[[Failed, re.Match[str]], Iterator[Inputs]]], ...
     *RANKS,
     *SIZES,
 )
+#: The rows whose first change is certainly better than what failed.
+CERTAIN = (propose_equal, propose_matrices)
 #: The most changes that are proposed for one error.
 MAX_CHANGES = 20
 #: The most elements of a proposed tensor; whole numbers always have values, of eight bytes each.
@@ -359,8 +368,12 @@ class Frontier:
         """Derive others from a candidate's error: changes of it, then other choices for the failing input."""
         usual, others = self._list_other_choices(failed)
         changed = propose_changes(failed)
-        # The change for an index out of range is certainly better, however far it got.
-        sure = changed[:1] if isinstance(failed.error, OutOfRangeError) else []
+        # The change for an index out of range, or for values that a check compares, is certainly better, however far it
+        # got.
+        is_sure = isinstance(failed.error, OutOfRangeError) or any(
+            next(row(failed), None) is not None for row in CERTAIN
+        )
+        sure = changed[:1] if is_sure else []
         met = re.sub(r"\d+", "0", failed.text)
         # An error that was not met before, at the same place, counts as half a step further.
         progress = 2 * failed.progress + (bool(candidate.met) and met not in candidate.met)
@@ -370,7 +383,8 @@ class Frontier:
         telling = telling or meets_mask(failed) or next(propose_partners(failed), None) is not None
         if tells_ranks(failed) and any(choice.told for choice in candidate.picked.values()):
             telling = False  # words of another number of dimensions are about something else
-        telling = telling or tells_shape(failed) or next(propose_joined(failed), None) is not None
+        telling = telling or tells_shape(failed)
+        telling = telling or any(next(row(failed), None) is not None for row in (propose_joined, propose_element_types))
         first = changed + usual if telling else usual + changed
         led = (*candidate.led, (candidate.inputs, describe_error(failed.error)))
         for rank, tier, found in ((SURE, 0, sure), (progress, 0, first), (progress, 1, others)):
@@ -484,9 +498,11 @@ def propose_changes(failed: Failed) -> list[Inputs]:
         return []
     rows = ((row, match) for pattern, row in ROWS if (match := re.search(pattern, failed.text)))
     proposed = itertools.chain(
+        itertools.chain.from_iterable(row(failed) for row in CERTAIN),
         propose_alike(failed),
         propose_partners(failed),
         propose_joined(failed),
+        propose_element_types(failed),
         itertools.chain.from_iterable(row(failed, match) for row, match in rows),
         propose_agreements(failed),
         level_ranks(failed),

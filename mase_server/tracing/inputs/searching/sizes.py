@@ -176,18 +176,46 @@ def propose_shorter(failed: Failed) -> Changes:
 
 
 def propose_joined(failed: Failed) -> Changes:
-    """Inputs that are joined along their last dimension: one gets the batch and the lengths of another, and the number
-    of columns that is usual for its name."""
+    """Inputs that are joined get the other sizes of what they are joined with. Along their last dimension, one of two
+    inputs gets the batch and the lengths of the other, and the number of columns that is usual for its name."""
     parts = failed.trail.args[0] if failed.trail.args else failed.trail.kwargs.get("tensors")
     if failed.trail.name not in ("cat", "concat", "concatenate") or not isinstance(parts, list | tuple):
         return
-    found = [(path, spec) for part in parts if (path := failed.place(part)) and (spec := failed.leaf(part)) is not None]
     dim = failed.trail.kwargs.get("dim", failed.trail.args[1] if len(failed.trail.args) > 1 else 0)
+    tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.dim()]
+    for like in (part for part in tensors if failed.place(part) is None):
+        if -like.dim() <= dim < like.dim():
+            changed = _join_all_with(failed, tensors, like, dim % like.dim())
+            yield from [changed] if changed != failed.inputs else ()
+    found = [(path, spec) for part in parts if (path := failed.place(part)) and (spec := failed.leaf(part)) is not None]
     for (path, spec), (_, like) in ((one, two) for two in found for one in found if one[0] != two[0]):
         if dim in (-1, len(like.dims) - 1) and like.dims[:-1] != spec.dims[:-1] and like.dims and spec.dims:
             usual = [each for each in usual_inputs(str(path[-1])) if len(each.dims) == len(like.dims)]
             for each in (*usual, spec):
                 yield put_member(failed.inputs, path, replace(spec, dims=(*like.dims[:-1], each.dims[-1])))
+
+
+def _join_all_with(failed: Failed, tensors: Sequence[torch.Tensor], like: torch.Tensor, along: int) -> Inputs:
+    """Every input that is joined with a computed tensor, or that a layer only gave other columns before, with the sizes
+    of that tensor in all dimensions but the one along which they are joined."""
+    changed = failed.inputs
+    for part in (each for each in tensors if each is not like):
+        paths = [path] if (path := failed.place(part)) is not None else failed.sources(part)
+        spec = failed.specs.get(paths[0]) if len(paths) == 1 else None
+        if not isinstance(spec, TensorSpec) or not spec.dims or paths[0] in failed.sources(like):
+            continue
+        own = shape_of(failed.inputs, spec)
+        is_last = along == like.dim() - 1
+        if path is None and not (is_last and own[:-1] == tuple(part.shape[:-1])):
+            continue
+        at = len(own) - 1 if is_last else min(along, len(own) - 1)
+        kept = spec.dims[at] if len(own) == like.dim() or is_last else 1
+        around = (*like.shape[:along], *like.shape[along + 1 :])
+        named = name_sizes(failed.inputs, around)
+        if around != (*own[:at], *own[at + 1 :]):
+            dims = (*named[:along], kept, *named[along:])
+            changed = put_member(changed, paths[0], replace(spec, dims=dims))
+    return changed
 
 
 def _settle_disagreement(failed: Failed, told: Disagreement) -> Changes:

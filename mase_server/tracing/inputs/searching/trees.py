@@ -58,9 +58,9 @@ def _put_in_tree(tree: Spec, path: Path, spec: Spec) -> Spec:
     if not path:
         return spec
     match tree:
-        case SequenceSpec(items):
-            # The records of a list are samples of one data set: they have the same members.
-            alike = isinstance(items[0], MapSpec) and len(set(items)) == 1
+        case SequenceSpec(items, is_list):
+            # The records of a list are samples of one data set: they have the same members. Those of a tuple differ.
+            alike = is_list and isinstance(items[0], MapSpec) and len(set(items)) == 1
             changed = (
                 _put_in_tree(item, path[1:], spec) if alike or index == path[0] else item
                 for index, item in enumerate(items)

@@ -42,6 +42,9 @@ _OPEN = re.compile(
     r"|width|hidden|units|model|mels|classes|nums?|points|nodes|heads?|class)|\w?(dim|hid|emb|feat|ch)\w*|[A-Z]\w?"
     r"|(num|n)_\w+"
 )
+#: What the frequencies of a spectrum are called, and the window from which they are computed.
+_BINS = re.compile(r"f|(n_?|num_?)?(freqs?|frequenc(y|ies))(_?(bins?|dims?))?|(n|num)_?bins|f_?bins?")
+_WINDOW = re.compile(r"n_?fft|(stft|fft)_?(size|len(gth)?|n)|fft")
 #: Dimensions with nothing of their own to tell: their number alone is told.
 UNKNOWN = "?"
 
@@ -64,6 +67,8 @@ _LISTED = re.compile(rf"^\W*({_PART}(?:\s*,\s*{_PART}){{1,5}})\W*$")
 _IN_TWO_WORDS = re.compile(
     r"\b(batch|seq|sequence|hidden|embed|embedding|feature|state|input|output)[ -](size|len|length|dims?|dimensions?)\b"
 )
+#: A size that is written with its number: `C=3`, `features+hour+day=3`.
+_WITH_NUMBER = re.compile(rf"({_PART})\s*=\s*(\d+)(?=\s*[,;)\]])")
 _QUOTED = re.compile(r"^[\w.]+\[.*?[\"']([^\"']*)[\"']\s*\]$")
 _SUFFIX = re.compile(r"\w+_([BN][A-Z]{0,4})$")
 _INTEGER = re.compile(
@@ -237,7 +242,7 @@ def _entry_lines(lines: Sequence[str], at: int) -> Iterator[str]:
 def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
     """The first shape in a text; () if there is none. Any number of dimensions, as in `(*, T)`, is a batch."""
     text = re.sub(r"([(\[])\s*(?:\*|\.\.\.)\s*,", r"\1B,", text)
-    text = _IN_TWO_WORDS.sub(r"\1_\2", text)
+    text = _WITH_NUMBER.sub(r"\2", _IN_TWO_WORDS.sub(r"\1_\2", text))
     first = text.split("\n", 1)[0]
     for match in filter(None, (pattern.match(first) for pattern in (_LETTERS, _LISTED) if letters)):
         found = tuple(re.split(r"[,\s]+", match[1]))
@@ -284,15 +289,28 @@ def _symbol_of(size: str) -> str:
 def _value_of(model: nn.Module, size: str) -> int | None:
     """The number that a size's name has in the constructor, or as an attribute; None if it has none."""
     key = size.removeprefix("self.")
-    made = construction_of(model)
-    defaults = {each.name: each.default for each in signature_of(type(model)).parameters.values()}
-    held: Mapping[str, Any] = {**defaults, **(made.bound() if made is not None else {}), **vars(model)}
+    held = _read_sizes(model)
+    if key not in held and _BINS.fullmatch(key.lower()):
+        return count_bins(model)
     if key not in held and (stem := _stem_of(key)):
         # `embedding_size` of a docstring is the `embedding_dim` of the constructor, if it is the only one so called.
         alike = {name for name in held if _stem_of(name) == stem}
         key = alike.pop() if len(alike) == 1 else key
     value = held.get(key)
     return value if type(value) is int and value > 0 else None
+
+
+def _read_sizes(model: nn.Module) -> Mapping[str, Any]:
+    """The arguments of a model's constructor, and its attributes."""
+    made = construction_of(model)
+    defaults = {each.name: each.default for each in signature_of(type(model)).parameters.values()}
+    return {**defaults, **(made.bound() if made is not None else {}), **vars(model)}
+
+
+def count_bins(model: nn.Module) -> int | None:
+    """The number of frequencies of the spectra whose window the constructor is told; None if it is told none."""
+    told = {value for key, value in _read_sizes(model).items() if _WINDOW.fullmatch(key.lower()) and type(value) is int}
+    return told.pop() // 2 + 1 if len(told) == 1 and min(told) > 1 else None
 
 
 def _stem_of(size: str) -> str:
