@@ -43,6 +43,8 @@ USAGES = {
     "a README": ("README.md", "```python\nfrom net import Mixer\nm = Mixer(\n    11, 22,\n    rate=0.3,\n)\n```\n"),
     "a session in a README": ("README.rst", "```\n>>> m = Mixer(11, 22,\n...     0.3)\n>>> m\n```\n"),
     "a notebook": ("demo.ipynb", json.dumps(NOTEBOOK)),
+    "a function by name": ("b.py", "import zoo\nm = zoo.create('mixer', entrance=11, inner=22, rate=0.3)\n"),
+    "a table of classes": ("c.py", "def get(cfg):\n    return ZOO[cfg.name](entrance=11, inner=22, rate=0.3)\n"),
 }  # fmt: skip
 
 
@@ -257,6 +259,61 @@ def test_parts_are_made_of_the_classes_that_the_other_file_imports(workspace, wh
     assert [layer.fc.in_features for layer in found.model.layers] == [6, 6]
     assert found.found.endswith("built as whole.py builds it")
     assert runs_in_eager(found).shape[-1] == 3
+
+
+def test_a_command_line_leaves_the_rest_to_a_file_of_settings(workspace):
+    put(workspace, "conf/base.yaml", "entrance: 11\ninner_conf:\n  inner: 22\n  depth: 1\nrate: 0.3\n")
+    script = """import argparse
+from net import Mixer
+from tools import read_settings
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config", default="conf/base.yaml")
+parser.add_argument("--rate", type=float, default=0.4)
+args = parser.parse_args()
+hparams = read_settings(args.config)
+hparams = hparams.parse_args([])
+model = Mixer(hparams.entrance, hparams.inner_conf["inner"], hparams.rate)
+"""
+    put(workspace, "train.py", script)
+    (found,) = looked_at(workspace, PLAIN)
+    assert isinstance(found, Found), found
+    assert [layer.in_features for layer in (found.model.layers[0], found.model.layers[2])] == [11, 22]
+    assert found.model.layers[1].p == 0.4, "the command line is nearer"
+
+
+ANCHORED = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, width=6, anchors=None):
+        super().__init__()
+        assert anchors is not None, "anchors must be given"
+        self.register_buffer("anchors", torch.tensor(anchors))
+        self.layer = nn.Linear(width, self.anchors.shape[1])
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def test_what_is_filled_in_later_is_what_a_class_of_settings_says(workspace):
+    settings = """class BaseConfig:
+    def __init__(self):
+        self.anchors = None
+
+    def complete(self):
+        if self.anchors is None:
+            self.anchors = [[1, 2, 3], [4, 5, 6]]
+"""
+    put(workspace, "config.py", settings)
+    put(workspace, "zoo.py", "from net import Net\n\ndef get(config):\n    return Net(anchors=config.anchors)\n")
+    put(workspace, "train.py", "from zoo import get\nfrom config import BaseConfig\nget(BaseConfig())\n")
+    (found,) = looked_at(workspace, ANCHORED)
+    assert isinstance(found, Found), found
+    assert found.model.layer.out_features == 3
 
 
 CONFIGURED = """from dataclasses import dataclass

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from mase_server.tracing.diagnosis.failure import RAISED
@@ -315,7 +315,7 @@ class _Resolver:
             # A module that is chosen when the program runs: here, the one that is traced.
             return SimpleNamespace(**self.around.namespace)
         if _is_parsing(value) and (options := parsed_options(self.tree)):
-            return AnyConfig(options).at((name,))
+            return AnyConfig({**self._read_settings(name, options), **options}).at((name,))
         if depth >= MAX_DEPTH:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
         if value is None:
@@ -384,11 +384,15 @@ class _Resolver:
                 with contextlib.suppress(*RAISED):  # the border to the user's expressions
                     if not stands_in(value := other.evaluate(node, depth + 1)):
                         return value
-        if CONFIG_NAME.search(name):
-            reads = {read.path[0] for read in reads_of(name, self.tree)}
-            if known := self.around.settings().closest(reads):
-                return AnyConfig(known).at((name,))
+        if CONFIG_NAME.search(name) and (known := self._read_settings(name)):
+            return AnyConfig(known).at((name,))
         raise unknown
+
+    def _read_settings(self, name: str, given: Mapping[str, Any] = MappingProxyType({})) -> Mapping[str, Any]:
+        """The settings of the workspace that have what the file reads of a configuration; {} if that is `given`."""
+        reads = {read.path[0] for read in reads_of(name, self.tree)}
+        lacking = reads - given.keys()
+        return self.around.settings().closest(lacking) if lacking and self.around is not None else {}
 
 
 class _SelfView:

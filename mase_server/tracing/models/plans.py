@@ -179,6 +179,9 @@ def _iterate_calls_elsewhere(kind: type[nn.Module], around: Surroundings) -> Ite
     yield from examples_of(around.tree, kind.__name__)
     yield from around.workspace.calls(kind.__name__)
     yield from commented_calls(around.tree, around.workspace.but, kind.__name__)
+    known = {each.name for each in list_parameters(kind)}
+    required = {each.name for each in list_required_parameters(kind)}
+    yield from around.workspace.calls_by_keywords(kind.__name__, known, required)
 
 
 def _collect_call_names(kind: type[nn.Module], found: Call, around: Surroundings) -> Namespace:

@@ -98,6 +98,13 @@ def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
                     yield {path[0]: replace_entry(clue.given[path[0]], (*path[1:], key), value)}
 
 
+def _propose_known(clue: Clue, match: re.Match[str]) -> Changes:
+    """What the settings of the workspace say of arguments that are not given."""
+    for name in [each for each in clue.culprits if clue.arguments[each] is None][:MAX_CULPRITS]:
+        if name in clue.given and (known := clue.entry([name])) is not None:
+            yield {name: known}
+
+
 def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:
     """An attribute that the user's own configuration lacks."""
     for name, value in clue.given.items():
@@ -583,6 +590,7 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"^AssertionError|NoneType|^ValueError|None$", _propose_known),
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_other_branch),
     (r"^KeyError: '(\w+)'", _propose_keyword),

@@ -368,8 +368,9 @@ def _read_class_entries(node: ast.ClassDef) -> Entries:
                 pass
             case _:
                 continue
-        if (plain := _read_literal(value)) is not Ellipsis:
-            found.setdefault(name, plain)
+        # A value that is filled in later is None before.
+        if (plain := _read_literal(value)) is not Ellipsis and found.get(name) is None:
+            found[name] = plain
     return found
 
 

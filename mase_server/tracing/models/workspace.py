@@ -65,6 +65,8 @@ UNLIMITED = Budget(float("inf"), lambda: 0.0)
 MAX_FILES = 2000
 MAX_BYTES = 400_000
 MAX_TOTAL = 20_000_000
+#: The least number of arguments by which a call is known that does not name its class.
+MIN_KEYWORDS = 3
 _SUFFIXES = (".py", ".ipynb", ".md", ".rst")
 CONFIGURATIONS = (".yaml", ".yml", ".json", ".toml")
 _BLOCK = re.compile(r"```[^\n]*\n(.*?)```", re.DOTALL)
@@ -128,6 +130,24 @@ class Workspace:
                 if _is_meant_class(tree, name, known, defined, path.parent):
                     yield from (Call(call, tree, str(path)) for call in _find_class_calls(tree, name, known))
 
+    def calls_by_keywords(self, name: str, known: Set[str], required: Set[str]) -> Iterator[Call]:
+        """Calls that give what the class `name` takes, through a function or a table of classes: they name all that it
+        requires, several of what it knows, and nothing else. They are written with the name of the class."""
+        for path, text in self.texts((".py",)):
+            if sum(word.encode() in text for word in known) < MIN_KEYWORDS or not all(
+                word.encode() in text for word in required
+            ):
+                continue
+            tree = _parse_code(text.decode("utf-8", "replace"))
+            for node in ast.walk(tree) if tree is not None else ():
+                if isinstance(node, ast.Call) and len(node.args) < 2 and _makes_by_name(node.func):
+                    given = {str(each.arg) for each in node.keywords}
+                    if len(given) >= MIN_KEYWORDS and required <= given <= known:
+                        note_read(path)
+                        func = ast.copy_location(ast.Name(name, ast.Load()), node.func)
+                        call = ast.copy_location(ast.Call(func, [], node.keywords), node)
+                        yield Call(call, cast(ast.Module, tree), str(path))
+
     def _read_next(self) -> bool:
         if self._unread is None:
             self._unread = self._iterate_readable_files()
@@ -147,6 +167,16 @@ class Workspace:
                 return
             if text is not None:
                 yield path, text
+
+
+def _makes_by_name(func: ast.expr) -> bool:
+    """Does a call make what a name or a key says: `blocks.create(...)`, `MODELS[config.model](...)`?"""
+    match func:
+        case ast.Subscript():
+            return True
+        case ast.Name(id=called) | ast.Attribute(attr=called):
+            return re.match(r"create|build|make|get|instantiate|init|load", called) is not None
+    return False
 
 
 def _is_meant_class(tree: ast.Module, name: str, known: set[str], defined: Path, folder: Path) -> bool:
