@@ -613,6 +613,97 @@ def test_an_annotated_class_is_made_of_what_its_constructor_takes(workspace):
     assert not errors
 
 
+RECORDS = """
+import dataclasses
+import enum
+from typing import Optional
+
+
+class Payload:
+    def __init__(self, values, lengths):
+        self._values, self._lengths = values, lengths
+
+    @property
+    def values(self):
+        return self._values
+
+    def mask(self):
+        return torch.arange(self._values.shape[1])[None] < self._lengths[:, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pose:
+    points: "torch.Tensor"
+    velocity: "torch.Tensor"
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    pose: "Pose"
+    quality: "Optional[torch.Tensor]" = None
+
+
+@dataclasses.dataclass
+class ScaleSettings:
+    low: float = 20.0
+    count: int = 6
+
+
+class Scale:
+    def __init__(self, settings: ScaleSettings):
+        self.settings = settings
+        self.low = torch.tensor(settings.low)
+
+    def frequencies(self, width):
+        return self.low * torch.linspace(0, 1, width)
+
+
+class Mode(enum.Enum):
+    PLAIN = "plain"
+    LOGARITHMIC = "log"
+
+
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, held: Payload):
+        x = self.layer(held.values)
+        return x * held.mask()[..., None]
+
+
+class Poses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, points: "torch.Tensor", features: "Features", unheard: "Unheard" = None):
+        if features.pose.points.shape != points.shape or features.pose.velocity.shape != points.shape:
+            raise ValueError("the features are of other points")
+        return self.layer(torch.cat((points, features.pose.velocity), -1))
+
+
+class Bands(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, scale: Scale, mode: Mode):
+        y = self.conv(x) + scale.frequencies(x.shape[-1])
+        return y.abs().log1p() if mode is Mode.LOGARITHMIC else y
+"""
+
+
+def test_objects_are_made_of_what_their_classes_say(workspace):
+    found, errors = shown(workspace, RECORDS)
+    assert [runs_in_eager(found[name]).shape for name in ("Sequences", "Bands")] == [(2, 16, 4), (2, 4, 64)]
+    runs_in_eager(found["Poses"])
+    inputs = found["Poses"].inputs
+    assert inputs["features"].pose.velocity.shape == inputs["points"].shape
+    assert not errors
+
+
 SEVERAL = """
 class Net(nn.Module):
     def __init__(self, body, classes):

@@ -205,6 +205,14 @@ SOLVED = {
         "return F.mse_loss(x, y) + self.weight * spread.flatten()[:-1].view(n - 1, n + 1)[:, 1:].pow(2).sum()",
         "model_outputs: f32[B=2, 64]; target: i64[B] zeros",
     ),
+    "a check that tells the shape of two": (
+        "self.layer = nn.Linear(6, 2)",
+        "left, right",
+        "if left.ndim != 4 or left.shape != right.shape or left.shape[-1] != 3:\n"
+        "    raise ValueError('left and right must have equal shape [B, T, J, 3]')\n"
+        "return self.layer(torch.cat([left, right], -1))",
+        "left: f32[B=2, T=16, 3, 3]; right: f32[B, T, 3, 3]",
+    ),
     "features of a narrower type": (
         "self.one, self.two = nn.Conv2d(3, 8, 1), nn.Linear(6, 8, dtype=torch.bfloat16)",
         "x, features",

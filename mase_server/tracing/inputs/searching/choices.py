@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import inspect
 import itertools
 import re
+import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -152,68 +154,113 @@ def _list_like_queries(model: nn.Module, name: str) -> list[Choice]:
     return [replace(each, why="like the queries") for each in choices_of(model, queries)[:1]]
 
 
+#: The errors of annotations whose names only a type checker sees.
+_UNREADABLE = (NameError, TypeError, AttributeError, SyntaxError)
+
+
 def _resolve_annotation(model: nn.Module, parameter: inspect.Parameter) -> Any:
     if not isinstance(parameter.annotation, str):
         return parameter.annotation
     try:
         return typing.get_type_hints(model.forward).get(parameter.name, parameter.annotation)
-    except (NameError, TypeError, AttributeError, SyntaxError):  # names that only a type checker sees
-        return parameter.annotation
+    except _UNREADABLE:  # perhaps of another parameter
+        plain = getattr(model.forward, "__func__", model.forward)
+        try:
+            return eval(parameter.annotation, getattr(plain, "__globals__", {}))
+        except _UNREADABLE:
+            return parameter.annotation
 
 
 def _may_be_none(annotation: Any) -> bool:
     return type(None) in typing.get_args(annotation) or "Optional[" in str(annotation)
 
 
-def _of_type(model: nn.Module, name: str, annotation: Any) -> list[Choice]:
-    """Candidates for a parameter annotated as a number, a flag, a word, or one of the user's own records."""
-    if type_of(annotation) is not None or list_compared_words(model, name):
+#: How deep objects inside of objects are made.
+MAX_NESTED = 3
+
+
+def _of_type(model: nn.Module, name: str, annotation: Any, depth: int = 0) -> list[Choice]:
+    """Candidates for a parameter annotated as a number, a flag, a word, or one of the user's own classes, or several of
+    these in a list."""
+    if type_of(annotation) is not None or (not depth and list_compared_words(model, name)):
         values = [*list_compared_words(model, name), *list_scalar_values(name, annotation)]
         return [Choice(ConstantSpec(value), f"{name} = {value!r}, a guess") for value in values]
-    if dataclasses.is_dataclass(annotation) and isinstance(annotation, type):
-        members = [(each.name, each.type) for each in dataclasses.fields(annotation) if _has_no_default(each)]
-        rows = _combine_parts([_list_member_choices(model, name, key, kind, attribute=True) for key, kind in members])
-        keys = [key for key, _ in members]
-        build = partial(_from_keys, annotation)
+    given = [each for each in typing.get_args(annotation) if each not in (type(None), Ellipsis)]
+    if typing.get_origin(annotation) in (list, tuple, Sequence) and len(set(given)) == 1:
+        is_list = typing.get_origin(annotation) is not tuple
         return [
-            Choice(MapSpec(tuple(zip(keys, _list_specs(row), strict=True)), build), _join_reasons(row)) for row in rows
+            replace(each, spec=SequenceSpec((each.spec,) * 2, is_list=is_list))
+            for each in _of_type(model, name, given[0], depth)
+            if isinstance(each.spec, MapSpec | SequenceSpec)
         ]
-    if isinstance(annotation, type) and issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
-        kinds = getattr(annotation, "__annotations__", {})
-        rows = _combine_parts(
-            [_list_member_choices(model, name, key, kinds.get(key), attribute=True) for key in annotation._fields]
-        )
+    if type(None) in typing.get_args(annotation) and len(given) == 1:
+        return _of_type(model, name, given[0], depth)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return [Choice(ConstantSpec(each), f"{name} = {each}, a guess") for each in annotation]
+    kinds = _list_parts_of_class(annotation, depth)
+    if kinds is None:
+        return []
+    parts = [_list_member_choices(model, name, key, kind, depth) for key, kind in kinds.items()]
+    rows = _combine_parts(_fit_masks([*kinds], parts))
+    if issubclass(annotation, tuple):
         make = partial(_from_members, annotation)
         return [Choice(SequenceSpec(_list_specs(row), build=make), _join_reasons(row)) for row in rows]
-    if _is_holder(annotation):
-        kinds = {each.name: each.annotation for each in list_required_parameters(annotation)}
-        parts = [_list_member_choices(model, name, key, kind, attribute=True) for key, kind in kinds.items()]
-        build = partial(_from_keys, annotation)
-        return [
-            Choice(MapSpec(tuple(zip(kinds, _list_specs(row), strict=True)), build), _join_reasons(row))
-            for row in _combine_parts(_fit_masks([*kinds], parts))
-        ]
-    return []
+    build, made = partial(_from_keys, annotation), f"{annotation.__name__}()"
+    specs = [MapSpec(tuple(zip(kinds, _list_specs(row), strict=True)), build) for row in rows]
+    return [Choice(spec, _join_reasons(row) or made) for spec, row in zip(specs, rows, strict=True)]
 
 
-def _is_holder(annotation: Any) -> bool:
-    """Is it a class of the person's own whose objects hold what its constructor is given, such as a batch of images
-    with its mask?"""
-    if not isinstance(annotation, type) or not inspect.isfunction(inspect.getattr_static(annotation, "__init__")):
+def _list_parts_of_class(annotation: Any, depth: int) -> dict[str, Any] | None:
+    """The values, with their annotations, of which an object of one of the user's own classes is made: the fields of a
+    dataclass or a named tuple, what a constructor keeps, or other such objects. None for any other class."""
+    if not isinstance(annotation, type) or depth > MAX_NESTED or inspect.isabstract(annotation):
+        return None
+    if dataclasses.is_dataclass(annotation):
+        hints = _read_hints(annotation)
+        return {each.name: hints.get(each.name, each.type) for each in dataclasses.fields(annotation) if each.init
+                and _has_no_default(each)}  # fmt: skip
+    if issubclass(annotation, tuple) and hasattr(annotation, "_fields"):
+        hints = _read_hints(annotation)
+        return {key: hints.get(key) for key in annotation._fields}
+    if not _is_own_class(annotation):
+        return None
+    hints = _read_hints(annotation.__init__)
+    kinds = {each.name: hints.get(each.name, each.annotation) for each in list_required_parameters(annotation)}
+    is_made = all(_list_parts_of_class(kind, depth + 1) is not None for kind in kinds.values())
+    return kinds if is_made or _keeps(annotation, kinds) else None
+
+
+def _read_hints(held: Any) -> Mapping[str, Any]:
+    try:
+        return typing.get_type_hints(held)
+    except _UNREADABLE:
+        return {}
+
+
+def _is_own_class(annotation: type) -> bool:
+    """Is it a class of the person's own with a constructor, and no tensor, module or container?"""
+    if not inspect.isfunction(inspect.getattr_static(annotation, "__init__")):
         return False
-    if annotation.__module__.partition(".")[0] in ("torch", "numpy", "builtins", "typing"):
+    package = annotation.__module__.partition(".")[0]
+    if package in ("torch", "numpy", "builtins") or package in sys.stdlib_module_names - {"__main__"}:
         return False
-    if issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple):
-        return False
+    return not issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple)
+
+
+def _keeps(annotation: type, kinds: Mapping[str, Any]) -> bool:
+    """Do the objects of a class hold what its constructor is given, such as a batch of images with its mask?"""
     source = Source.of(annotation, inspect.getattr_static(annotation, "__init__"))
-    nodes = [node for node in ast.walk(source.node) if isinstance(node, ast.Assign)] if source is not None else []
-    kept = {
-        node.value.id
-        for node in nodes
-        if isinstance(node.targets[0], ast.Attribute) and isinstance(node.value, ast.Name)
-    }
-    needed = {each.name for each in list_required_parameters(annotation)}
-    return bool(needed) and needed <= kept
+    kept: set[str] = set()
+    for node in ast.walk(source.node) if source is not None else ():
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pairs = list(zip(targets, values, strict=False))
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value):
+                pairs = [(target, value)]
+            case _:
+                continue
+        kept |= {held.id for place, held in pairs if isinstance(place, ast.Attribute) and isinstance(held, ast.Name)}
+    return bool(kinds) and kinds.keys() <= kept
 
 
 def _fit_masks(keys: Sequence[str], parts: list[list[Choice]]) -> list[list[Choice]]:
@@ -239,13 +286,13 @@ def _from_members(kind: Callable[..., Any], made: list[Any]) -> Any:
     return kind(*made)
 
 
-def _list_member_choices(model: nn.Module, name: str, key: str, kind: Any, attribute: bool = False) -> list[Choice]:
+def _list_member_choices(model: nn.Module, name: str, key: str, kind: Any, depth: int = 0) -> list[Choice]:
     if (word := type_of(kind)) is not None:
         return [
             Choice(ConstantSpec(value), f"{key} = {value!r}")
             for value in list_scalar_values(key, kind) or TYPES[word] or [""]
         ]
-    return leaf_choices(model, key, Wanted(name, key, attribute))
+    return _of_type(model, key, kind, depth + 1) or leaf_choices(model, key, Wanted(name, key, attribute=True))
 
 
 def _of_kind(model: nn.Module, name: str) -> list[Choice]:

@@ -488,10 +488,14 @@ def _match_told_shape(failed: Failed, match: Match) -> Iterator[Inputs]:
     """A check of the forward's own that says which shape it wants."""
     pairs = [(path, spec) for path, spec in iterate_tensor_specs(failed.inputs)]
     named = [(path, spec) for path, spec in pairs if re.search(rf"\b{re.escape(str(path[-1]))}\b", failed.text)]
+    together = failed.inputs
+    changes: list[Inputs] = []
     for path, spec in named or (failed.suspects() or pairs)[:2]:
         told = read_message(failed.model, str(failed.error), str(path[-1]))
-        for each in apply_words(told, failed.model, [spec]) if told is not None else ():
-            yield put_member(failed.inputs, path, each)
+        found = list(apply_words(told, failed.model, [spec])) if told is not None else []
+        changes += [put_member(failed.inputs, path, each) for each in found]
+        together = put_member(together, path, found[0]) if found else together
+    yield from [together, *changes] if len(named) > 1 else changes
 
 
 #: A check of the forward's own that says a shape or a number of dimensions; nothing else is likelier.

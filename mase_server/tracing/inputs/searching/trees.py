@@ -85,8 +85,12 @@ def values_at(path: Path, value: Any, spec: Spec) -> Iterator[tuple[Path, Any]]:
                 yield from values_at((*path, index), item, inner)
         case MapSpec(pairs):
             for key, item in pairs:
-                held = value[key] if isinstance(value, Mapping) else getattr(value, key)
-                yield from values_at((*path, key), held, item)
+                # An object may keep what its constructor is given under a name of its own, often with a dash before it.
+                own = (each for each in (key, f"_{key}") if hasattr(value, each))
+                if isinstance(value, Mapping):
+                    yield from values_at((*path, key), value[key], item)
+                elif (name := next(own, None)) is not None:
+                    yield from values_at((*path, key), getattr(value, name), item)
 
 
 def size_of(inputs: Inputs, dim: Dim) -> int:
