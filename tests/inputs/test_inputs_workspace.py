@@ -303,17 +303,33 @@ def test_what_is_filled_in_later_is_what_a_class_of_settings_says(workspace):
     settings = """class BaseConfig:
     def __init__(self):
         self.anchors = None
+        self.width = None
 
     def complete(self):
         if self.anchors is None:
             self.anchors = [[1, 2, 3], [4, 5, 6]]
 """
     put(workspace, "config.py", settings)
-    put(workspace, "zoo.py", "from net import Net\n\ndef get(config):\n    return Net(anchors=config.anchors)\n")
+    put(
+        workspace,
+        "zoo.py",
+        "from net import Net\n\ndef get(config):\n    return Net(width=config.width, anchors=config.anchors)\n",
+    )
     put(workspace, "train.py", "from zoo import get\nfrom config import BaseConfig\nget(BaseConfig())\n")
     (found,) = looked_at(workspace, ANCHORED)
     assert isinstance(found, Found), found
-    assert found.model.layer.out_features == 3
+    assert (found.model.layer.in_features, found.model.layer.out_features) == (6, 3)
+
+
+def test_settings_of_another_model_are_not_mixed_in(workspace):
+    several = "model_name: {}\nconf:\n  entrance: 11\n  inner: 22\n{}rate: 0.3\nhead: 1\n"
+    put(workspace, "conf/one.yaml", several.format("mixer", ""))
+    put(workspace, "conf/two.yaml", several.format("other", "  places: 9\n  steps: 8\n"))
+    script = "from net import Mixer\n\ndef get(config):\n    print(config.model_name, config.head)\n"
+    put(workspace, "zoo.py", script + "    return Mixer(rate=config.rate, **config.conf)\n")
+    (found,) = looked_at(workspace, PLAIN)
+    assert isinstance(found, Found), found
+    assert [layer.in_features for layer in (found.model.layers[0], found.model.layers[2])] == [11, 22]
 
 
 CONFIGURED = """from dataclasses import dataclass

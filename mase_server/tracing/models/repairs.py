@@ -25,7 +25,7 @@ from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.models.classes import find_compared_words, get_entry_name, list_aliases, read_definition
-from mase_server.tracing.models.clues import Clue
+from mase_server.tracing.models.clues import Clue, defaults_of
 from mase_server.tracing.models.configs import (
     AnyConfig,
     LackingError,
@@ -99,10 +99,13 @@ def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _propose_known(clue: Clue, match: re.Match[str]) -> Changes:
-    """What the settings of the workspace say of arguments that are not given."""
+    """What the settings of the workspace say of arguments that are None; or their defaults, where these are not."""
+    defaults = defaults_of(clue.function) if clue.function is not None else {}
     for name in [each for each in clue.culprits if clue.arguments[each] is None][:MAX_CULPRITS]:
-        if name in clue.given and (known := clue.entry([name])) is not None:
+        if (known := clue.entry([name])) is not None:
             yield {name: known}
+    if dropped := [name for name, value in clue.given.items() if value is None and defaults.get(name) is not None]:
+        yield dict.fromkeys(dropped, DROPPED)
 
 
 def _propose_lacking_attribute(clue: Clue, match: re.Match[str]) -> Changes:

@@ -75,7 +75,8 @@ class Settings:
         if any(isinstance(value, dict) for value in best.values()):
             # An experiment's file may say only how it differs from the defaults, or these leave something to it.
             alike = (each for each in found if 2 * len(best.keys() & each.keys()) > min(len(best), len(each)))
-            most_more = max(alike, key=lambda each: len(keys_of(each) - keys_of(best)))
+            same = (each for each in alike if not _names_another(best, each))
+            most_more = max(same, key=lambda each: len(keys_of(each) - keys_of(best)))
             best = _merge(dict(most_more), dict(best))
         return dict(best)
 
@@ -123,6 +124,12 @@ class Settings:
                 if path not in self._known:
                     self._known[path] = list(itertools.islice(_read_mappings(path, text), MAX_SETTINGS))
                 yield from self._known[path]
+
+
+def _names_another(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Do two mappings name different models: `model_name: unet` and `model_name: vit`?"""
+    named = [key for key in one.keys() & other.keys() if str(key).lower().rpartition("_")[2] in NAMING]
+    return any(one[key] != other[key] for key in named if isinstance(one[key], str) and isinstance(other[key], str))
 
 
 def _read_mappings(path: Path, text: bytes) -> Iterator[Mapping[str, Any]]:
