@@ -282,6 +282,14 @@ model = Mixer(hparams.entrance, hparams.inner_conf["inner"], hparams.rate)
     assert found.model.layers[1].p == 0.4, "the command line is nearer"
 
 
+def test_what_a_test_of_another_version_gives_is_taken_as_far_as_the_class_takes_it(workspace):
+    put(workspace, "test_net.py", "import net\n\nmodel = net.Mixer(11, inner=22, rate=0.3, fast=True)\n")
+    (found,) = looked_at(workspace, PLAIN)
+    assert isinstance(found, Found), found
+    assert [layer.in_features for layer in (found.model.layers[0], found.model.layers[2])] == [11, 22]
+    assert found.found.endswith("built as test_net.py builds it")
+
+
 ANCHORED = """
 import torch
 from torch import nn

@@ -95,10 +95,15 @@ def evaluate_partly(
 
 
 def _bound_nodes(call: ast.Call, function: Callable[..., Any]) -> Iterator[tuple[str, ast.expr]]:
+    """The arguments of a call by name, without those that the function does not take: another version of it did."""
     try:
         signature = inspect.signature(function)
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
         nodes = [each for each in call.args if not isinstance(each, ast.Starred)]
-        bound = signature.bind_partial(*nodes, **{each.arg: each.value for each in call.keywords if each.arg})
+        named = {each.arg: each.value for each in call.keywords if each.arg}
+        bound = signature.bind_partial(
+            *nodes, **{name: value for name, value in named.items() if takes_any or name in signature.parameters}
+        )
     except (TypeError, ValueError):
         return
     for name, node in bound.arguments.items():
