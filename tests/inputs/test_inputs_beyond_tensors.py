@@ -658,6 +658,16 @@ class Scale:
         return self.low * torch.linspace(0, 1, width)
 
 
+class Filter(nn.Module):
+    def __init__(self, settings: ScaleSettings):
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(settings.count))
+        self.register_buffer("places", torch.arange(settings.count))
+
+    def spread(self, x):
+        return x[..., self.places % x.shape[-1]] * self.weights
+
+
 class Mode(enum.Enum):
     PLAIN = "plain"
     LOGARITHMIC = "log"
@@ -692,12 +702,22 @@ class Bands(nn.Module):
     def forward(self, x: torch.Tensor, scale: Scale, mode: Mode):
         y = self.conv(x) + scale.frequencies(x.shape[-1])
         return y.abs().log1p() if mode is Mode.LOGARITHMIC else y
+
+
+class Filtered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor, filter: Filter):
+        return filter.spread(self.conv(x))
 """
 
 
 def test_objects_are_made_of_what_their_classes_say(workspace):
     found, errors = shown(workspace, RECORDS)
-    assert [runs_in_eager(found[name]).shape for name in ("Sequences", "Bands")] == [(2, 16, 4), (2, 4, 64)]
+    shapes = [runs_in_eager(found[name]).shape for name in ("Sequences", "Bands", "Filtered")]
+    assert shapes == [(2, 16, 4), (2, 4, 64), (2, 4, 6)]
     runs_in_eager(found["Poses"])
     inputs = found["Poses"].inputs
     assert inputs["features"].pose.velocity.shape == inputs["points"].shape

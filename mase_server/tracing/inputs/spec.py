@@ -11,7 +11,7 @@ from operator import index
 from typing import Any
 
 import torch
-from torch import overrides
+from torch import nn, overrides
 
 from mase_server.dtypes import LONG
 from mase_server.tracing.recording.calling import map_leaves
@@ -303,10 +303,20 @@ def outside_modes() -> Iterator[None]:
             overrides._push_mode(mode)  # type: ignore[no-untyped-call]
 
 
+def _put_on_meta(held: nn.Parameter | None) -> nn.Parameter | None:
+    return None if held is None else nn.Parameter(held.data.to("meta"), held.requires_grad)
+
+
 def on_meta(value: Any, shadows: Shadows) -> Any:
-    """Nested values with a meta tensor in place of every real one; small ones keep their values in `shadows`."""
+    """Nested values with a meta tensor in place of every real one; small ones keep their values in `shadows`. Modules
+    are changed themselves."""
 
     def change(item: Any) -> Any:
+        if isinstance(item, nn.Module):
+            for part in item.modules():
+                part._buffers.update({name: change(held) for name, held in part._buffers.items()})
+                part._parameters.update({name: _put_on_meta(held) for name, held in part._parameters.items()})
+            return item
         if not isinstance(item, torch.Tensor) or item.is_meta:
             return item
         # The values of big images decide nothing, and computing with them takes longer than all else.

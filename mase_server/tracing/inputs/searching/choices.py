@@ -227,7 +227,8 @@ def _list_parts_of_class(annotation: Any, depth: int) -> dict[str, Any] | None:
     hints = _read_hints(annotation.__init__)
     kinds = {each.name: hints.get(each.name, each.annotation) for each in list_required_parameters(annotation)}
     is_made = all(_list_parts_of_class(kind, depth + 1) is not None for kind in kinds.values())
-    return kinds if is_made or _keeps(annotation, kinds) else None
+    holds = not issubclass(annotation, nn.Module) and _keeps(annotation, kinds)
+    return kinds if is_made or holds else None
 
 
 def _read_hints(held: Any) -> Mapping[str, Any]:
@@ -238,13 +239,13 @@ def _read_hints(held: Any) -> Mapping[str, Any]:
 
 
 def _is_own_class(annotation: type) -> bool:
-    """Is it a class of the person's own with a constructor, and no tensor, module or container?"""
+    """Is it a class of the person's own with a constructor, and no tensor or container?"""
     if not inspect.isfunction(inspect.getattr_static(annotation, "__init__")):
         return False
     package = annotation.__module__.partition(".")[0]
     if package in ("torch", "numpy", "builtins") or package in sys.stdlib_module_names - {"__main__"}:
         return False
-    return not issubclass(annotation, nn.Module | torch.Tensor | dict | list | tuple)
+    return not issubclass(annotation, torch.Tensor | dict | list | tuple)
 
 
 def _keeps(annotation: type, kinds: Mapping[str, Any]) -> bool:
