@@ -664,8 +664,10 @@ def test_a_selective_scan_is_the_recurrence_of_its_paper():
 
 
 def test_what_mamba_computes_depends_on_no_later_token():
-    layer, x = stand_in("mamba_ssm.Mamba")(8), torch.randn(2, 7, 8)
-    torch.testing.assert_close(layer(x)[:, :4], layer(x[:, :4]))
+    x = torch.randn(2, 7, 8)
+    for layer in (stand_in("mamba_ssm.Mamba")(8), stand_in("mamba_ssm.Mamba2")(8, headdim=4, d_state=6, ngroups=2)):
+        assert layer(x).shape == x.shape
+        torch.testing.assert_close(layer(x)[:, :4], layer(x[:, :4]))
     weight = torch.randn(5, 3)
     mixed = stand_in("causal_conv1d.causal_conv1d_fn")(torch.ones(1, 5, 4), weight, activation="silu")
     torch.testing.assert_close(mixed[0, :, 0], torch.nn.functional.silu(weight[:, -1]))
@@ -703,3 +705,22 @@ def test_neighbours_of_points_are_the_nearest():
     loss, of_normals = stand_in("pytorch3d.loss.chamfer_distance")(one, other)
     torch.testing.assert_close(loss, (apart.amin(2).mean(1) + apart.amin(1).mean(1)).mean())
     assert of_normals is None
+
+
+def test_points_are_sampled_apart_grouped_and_interpolated():
+    line = torch.tensor([0.0, 1.0, 2.0, 7.0, 10.0])[None, :, None] * torch.tensor([1.0, 0.0, 0.0])
+    picked, places = stand_in("pytorch3d.ops.sample_farthest_points")(line, K=3)
+    assert (places.tolist(), picked[0, :, 0].tolist()) == ([[0, 4, 3]], [0.0, 10.0, 7.0])
+    ops = "pointnet2_ops.pointnet2_utils"
+    assert stand_in(f"{ops}.furthest_point_sample")(line, 3).tolist() == [[0, 4, 3]]
+    near = stand_in(f"{ops}.ball_query")(1.5, 4, line, line[:, [1, 4]])
+    assert near.tolist() == [[[0, 1, 2, 0], [4, 4, 4, 4]]]
+    features = torch.arange(10.0).reshape(1, 2, 5)
+    grouped = stand_in(f"{ops}.grouping_operation")(features, near)
+    assert grouped[0, 1].tolist() == [[5.0, 6.0, 7.0, 5.0], [9.0] * 4]
+    apart, places = stand_in(f"{ops}.three_nn")(line[:, :1], line)
+    assert (apart.tolist(), places.tolist()) == ([[[0.0, 1.0, 2.0]]], [[[0, 1, 2]]])
+    mixed = stand_in(f"{ops}.three_interpolate")(features, places, torch.tensor([[[0.5, 0.25, 0.25]]]))
+    assert mixed.tolist() == [[[0.75], [5.75]]]
+    dists, places = stand_in("knn_cuda.KNN")(k=2, transpose_mode=True)(line, line[:, [3]])
+    assert (dists.tolist(), places.tolist()) == ([[[0.0, 3.0]]], [[[3, 4]]])

@@ -3,7 +3,7 @@
 Mamba and its scan, attention of flash_attn and xformers, rotary embeddings, neighbours of points. They compute what the
 packages document, by operations of torch. Sources: "Mamba: Linear-Time Sequence Modeling with Selective State Spaces"
 (section 3), the docstrings and READMEs of mamba_ssm, causal_conv1d, flash_attn, xformers.ops and
-rotary_embedding_torch, and the pages of pytorch3d.ops and pytorch3d.loss.
+rotary_embedding_torch, knn_cuda and pointnet2_ops, and the pages of pytorch3d.ops and pytorch3d.loss.
 """
 
 from __future__ import annotations
@@ -93,6 +93,44 @@ class Mamba(nn.Module):
         delta, B, C = self.dt_proj(told[0]).transpose(1, 2), told[1].transpose(1, 2), told[2].transpose(1, 2)
         out = selective_scan(x, delta, -self.A_log.exp(), B, C, self.D, z, delta_softplus=True)
         result: torch.Tensor = self.out_proj(out.transpose(1, 2))
+        return result
+
+
+class Mamba2(nn.Module):
+    """The same with one decay for each head, states that heads of a group share, and a norm before the last layer."""
+
+    def __init__(
+        self, d_model: int, d_state: int = 128, d_conv: int = 4, conv_init: Any = None, expand: int = 2,
+        headdim: int = 64, d_ssm: int | None = None, ngroups: int = 1, rmsnorm: bool = True, bias: bool = False,
+        conv_bias: bool = True, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.d_model, self.d_state, self.headdim, self.ngroups = d_model, d_state, headdim, ngroups
+        self.d_inner = expand * d_model
+        if d_ssm is not None or self.d_inner % headdim:
+            raise NotImplementedError("MASE computes only whole heads without the package")
+        self.nheads = self.d_inner // headdim
+        self.mixed = self.d_inner + 2 * ngroups * d_state
+        self.in_proj = nn.Linear(d_model, self.d_inner + self.mixed + self.nheads, bias=bias)
+        self.conv1d = nn.Conv1d(self.mixed, self.mixed, d_conv, groups=self.mixed, padding=d_conv - 1, bias=conv_bias)
+        self.dt_bias = nn.Parameter(torch.zeros(self.nheads))
+        self.A_log = nn.Parameter(torch.arange(1, self.nheads + 1).float().log())
+        self.D = nn.Parameter(torch.ones(self.nheads))
+        self.norm = nn.RMSNorm(self.d_inner, eps=1e-5) if rmsnorm else nn.Identity()
+        self.out_proj = nn.Linear(self.d_inner, d_model, bias=bias)
+
+    def forward(self, u: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """Mix each token with what came before it."""
+        if any(value is not None for value in kwargs.values()):
+            raise NotImplementedError("MASE computes only whole sequences without the package")
+        z, mixed, delta = self.in_proj(u).split([self.d_inner, self.mixed, self.nheads], dim=-1)
+        mixed = F.silu(self.conv1d(mixed.transpose(1, 2))[..., : u.shape[1]])
+        x, B, C = mixed.split([self.d_inner, *[self.ngroups * self.d_state] * 2], dim=1)
+        B, C = (each.unflatten(1, (self.ngroups, self.d_state)) for each in (B, C))
+        delta = F.softplus(delta + self.dt_bias).transpose(1, 2).repeat_interleave(self.headdim, 1)
+        decay = -self.A_log.exp().repeat_interleave(self.headdim)[:, None].expand(-1, self.d_state)
+        out = selective_scan(x, delta, decay, B, C, self.D.repeat_interleave(self.headdim))
+        result: torch.Tensor = self.out_proj(self.norm(out.transpose(1, 2) * F.silu(z)))
         return result
 
 
@@ -208,14 +246,93 @@ def compare_clouds(
     return (total if batch_reduction is None else getattr(total, batch_reduction)()), None
 
 
+def sample_apart(
+    points: torch.Tensor, lengths: None = None, K: int = 50, random_start_point: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """K points [N, K, D] of each cloud, each as far as possible from those before it, and their numbers."""
+    if lengths is not None or not isinstance(K, int) or points.shape[1] < K:
+        raise NotImplementedError("MASE samples only whole clouds without the package")
+    idx = _number_apart(points, K)
+    return gather_points(points, idx[..., None])[:, :, 0], idx
+
+
+def _number_apart(points: torch.Tensor, count: int) -> torch.Tensor:
+    chosen = [torch.zeros(points.shape[0], dtype=torch.long)]
+    nearest = points.new_full(points.shape[:2], math.inf)
+    for _ in range(count - 1):
+        last = points.gather(1, chosen[-1][:, None, None].expand(-1, 1, points.shape[2]))
+        nearest = torch.minimum(nearest, (points - last).square().sum(-1))
+        chosen.append(nearest.argmax(1))
+    return torch.stack(chosen, 1)
+
+
+def number_apart(xyz: torch.Tensor, npoint: int) -> torch.Tensor:
+    """pointnet2_ops' numbers [B, npoint] of points of [B, N, 3]."""
+    return _number_apart(xyz, npoint).int()
+
+
+def gather_features(features: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
+    """Features [B, C, ...] of [B, C, N] at numbers [B, ...]."""
+    flat = idx.long().flatten(1)[:, None].expand(-1, features.shape[1], -1)
+    return features.gather(2, flat).unflatten(2, idx.shape[1:])
+
+
+def find_three(unknown: torch.Tensor, known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The distances [B, n, 3] of the three nearest known points, and their numbers."""
+    found = find_neighbours(unknown, known, K=3)
+    return found.dists.sqrt(), found.idx.int()
+
+
+def interpolate_three(features: torch.Tensor, idx: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The weighted sums [B, C, n] of features [B, C, m] at numbers [B, n, 3]."""
+    return (gather_features(features, idx) * weight[:, None]).sum(-1)
+
+
+def find_in_ball(radius: float, nsample: int, xyz: torch.Tensor, new_xyz: torch.Tensor) -> torch.Tensor:
+    """The numbers [B, npoint, nsample] of the first points within a radius, filled up with the first of them."""
+    apart = torch.cdist(new_xyz, xyz)
+    places = torch.arange(xyz.shape[1]).expand_as(apart).masked_fill(apart >= radius, xyz.shape[1])
+    places = places.sort(-1)[0][..., :nsample]
+    first = places[..., :1].clamp(max=xyz.shape[1] - 1)
+    filled = torch.where(places == xyz.shape[1], first, places)
+    return torch.cat([filled, first.expand(-1, -1, nsample - filled.shape[-1])], -1).int()
+
+
+class Nearest(nn.Module):
+    """knn_cuda's layer: the distances and numbers of the k points of `ref` that are nearest to each of `query`.
+
+    transpose_mode: are the clouds, and the results, [B, N, D] and not [B, D, N]?
+    """
+
+    def __init__(self, k: int, transpose_mode: bool = False) -> None:
+        super().__init__()
+        self.k, self.transposed = k, transpose_mode
+
+    def forward(self, ref: torch.Tensor, query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compare each query with all of ref."""
+        clouds = (ref, query) if self.transposed else (ref.transpose(1, 2), query.transpose(1, 2))
+        found = find_neighbours(clouds[1], clouds[0], K=self.k)
+        results = (found.dists.sqrt(), found.idx)
+        return results if self.transposed else (results[0].transpose(1, 2), results[1].transpose(1, 2))
+
+
 #: Packages -> names in them -> the replacements.
 KERNELS: dict[str, Mapping[str, Any]] = {
-    "mamba_ssm": {"Mamba": Mamba, "selective_scan_fn": selective_scan, "selective_scan_ref": selective_scan},
+    "mamba_ssm": {
+        "Mamba": Mamba, "Mamba2": Mamba2, **dict.fromkeys(("selective_scan_fn", "selective_scan_ref"), selective_scan),
+    },
     "causal_conv1d": {"causal_conv1d_fn": causal_conv1d},
     "flash_attn": {"flash_attn_func": attend, "flash_attn_qkvpacked_func": attend_packed},
     "xformers": {"memory_efficient_attention": attend_sparing, "unbind": torch.unbind},
     "rotary_embedding_torch": {"RotaryEmbedding": RotaryEmbedding},
     "pytorch3d": {
         "knn_points": find_neighbours, "knn_gather": gather_points, "chamfer_distance": compare_clouds,
+        "sample_farthest_points": sample_apart,
     },
+    "pointnet2_ops": {
+        "furthest_point_sample": number_apart, "ball_query": find_in_ball, "three_nn": find_three,
+        "three_interpolate": interpolate_three,
+        **dict.fromkeys(("gather_operation", "grouping_operation"), gather_features),
+    },
+    "knn_cuda": {"KNN": Nearest},
 }  # fmt: skip

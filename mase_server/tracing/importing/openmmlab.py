@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mase_server.tracing.importing.vision import VISION
+
 Config = Mapping[str, Any]
 #: The activation of a layer that names none.
 RELU: Config = {"type": "ReLU"}
@@ -250,7 +252,7 @@ OPENMMLAB: dict[str, Any] = {
         build_activation_layer, ConvModule, DepthwiseSeparableConvModule, Scale,
     )
 } | {
-    "MODELS": MODELS,
+    "MODELS": MODELS, **{name: VISION["timm"][name] for name in ("DropPath", "to_2tuple", "trunc_normal_")},
     **dict.fromkeys(_INITIALISERS, _leave_weights),
     **dict.fromkeys(("auto_fp16", "force_fp32"), _give_decorator),
 }  # fmt: skip
