@@ -205,6 +205,12 @@ SOLVED = {
         "return F.mse_loss(x, y) + self.weight * spread.flatten()[:-1].view(n - 1, n + 1)[:, 1:].pow(2).sum()",
         "model_outputs: f32[B=2, 64]; target: i64[B] zeros",
     ),
+    "a vector that is viewed as a map of one element": (
+        "self.width, self.up = 12, nn.Sequential(nn.ConvTranspose2d(12, 8, 4), nn.ReLU(), nn.Conv2d(8, 3, 3))",
+        "z",
+        "return self.up(z.view(-1, self.width, 1, 1))",
+        "z: f32[B=2, 12]",
+    ),
     "a check that tells the shape of two": (
         "self.layer = nn.Linear(6, 2)",
         "left, right",

@@ -154,6 +154,15 @@ SAID = {
         "return self.layer(x_BLC) + self.cond(cond_BD)[:, None]",
         "x_BLC: f32[B=2, T=16, 12]; cond_BD: f32[B, 5]",
     ),
+    "labels that are classes": (
+        "self.count = 5",
+        "apart, given",
+        '"""\n:param apart: distances with shape :math:`B \\\\times C`.\n'
+        ':param given: ground truth labels with shape (batch_size).\n"""\n'
+        "known = given >= 0\nif known.any():\n    apart, given = apart[known], given[known]\n"
+        "hot = given[:, None].eq(torch.arange(self.count))\nreturn (apart.min() * hot.float()).mean()",
+        "apart: f32[B=2, 64]; given: i64[B] < 10",
+    ),
     "a size with its number": (
         "self.layer = nn.Linear(2, 8)",
         "x",

@@ -123,9 +123,9 @@ class Mamba2(nn.Module):
         """Mix each token with what came before it."""
         if any(value is not None for value in kwargs.values()):
             raise NotImplementedError("MASE computes only whole sequences without the package")
-        z, mixed, delta = self.in_proj(u).split([self.d_inner, self.mixed, self.nheads], dim=-1)
+        z, mixed, delta = torch.split(self.in_proj(u), [self.d_inner, self.mixed, self.nheads], dim=-1)
         mixed = F.silu(self.conv1d(mixed.transpose(1, 2))[..., : u.shape[1]])
-        x, B, C = mixed.split([self.d_inner, *[self.ngroups * self.d_state] * 2], dim=1)
+        x, B, C = torch.split(mixed, [self.d_inner, *[self.ngroups * self.d_state] * 2], dim=1)
         B, C = (each.unflatten(1, (self.ngroups, self.d_state)) for each in (B, C))
         delta = F.softplus(delta + self.dt_bias).transpose(1, 2).repeat_interleave(self.headdim, 1)
         decay = -self.A_log.exp().repeat_interleave(self.headdim)[:, None].expand(-1, self.d_state)
@@ -160,7 +160,8 @@ def attend(
 
 def attend_packed(qkv: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     """The same of [B, L, 3, heads, width]."""
-    return attend(*qkv.unbind(2), *args, **options)
+    q, k, v = qkv.unbind(2)
+    return attend(q, k, v, *args, **options)
 
 
 def attend_sparing(
@@ -274,7 +275,7 @@ def number_apart(xyz: torch.Tensor, npoint: int) -> torch.Tensor:
 def gather_features(features: torch.Tensor, idx: torch.Tensor) -> torch.Tensor:
     """Features [B, C, ...] of [B, C, N] at numbers [B, ...]."""
     flat = idx.long().flatten(1)[:, None].expand(-1, features.shape[1], -1)
-    return features.gather(2, flat).unflatten(2, idx.shape[1:])
+    return features.gather(2, flat).reshape(*features.shape[:2], *idx.shape[1:])
 
 
 def find_three(unknown: torch.Tensor, known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -54,7 +54,8 @@ class Registry:
         locations: Any = (),
     ) -> None:  # fmt: skip
         self.name, self.parent = name, parent if isinstance(parent, Registry) else None
-        self.build_func = build_func or (self.parent.build_func if self.parent is not None else build_from_cfg)
+        inherited: Callable[..., Any] = build_from_cfg if self.parent is None else self.parent.build_func
+        self.build_func: Callable[..., Any] = build_func or inherited
         self.module_dict: dict[str, Any] = {}
 
     def __contains__(self, key: str) -> bool:

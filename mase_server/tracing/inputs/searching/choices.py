@@ -224,7 +224,7 @@ def _list_parts_of_class(annotation: Any, depth: int) -> dict[str, Any] | None:
         return {key: hints.get(key) for key in annotation._fields}
     if not _is_own_class(annotation):
         return None
-    hints = _read_hints(annotation.__init__)
+    hints = _read_hints(inspect.getattr_static(annotation, "__init__"))
     kinds = {each.name: hints.get(each.name, each.annotation) for each in list_required_parameters(annotation)}
     is_made = all(_list_parts_of_class(kind, depth + 1) is not None for kind in kinds.values())
     holds = not issubclass(annotation, nn.Module) and _keeps(annotation, kinds)
@@ -256,7 +256,7 @@ def _keeps(annotation: type, kinds: Mapping[str, Any]) -> bool:
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
                 pairs = list(zip(targets, values, strict=False))
-            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=value):
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
                 pairs = [(target, value)]
             case _:
                 continue

@@ -97,7 +97,7 @@ class Use:
 
     dims: the number of dimensions that the source unpacks from the parameter's shape, 0 if it does not.  joined: the
     number of parts that were joined to the layer's input, and the dimension.  flat: is the input flattened before?
-    added: dimensions of one element that are put into it before.
+    added: dimensions of one element that are put into it before.  is_vector: is it viewed as a map of one element?
     """
 
     layer: Any
@@ -106,6 +106,7 @@ class Use:
     joined: tuple[int, int] | None = None
     flat: bool = False
     added: tuple[int, ...] = ()
+    is_vector: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +346,7 @@ class _Follower:
     def __init__(self, source: Source, wanted: Wanted, depth: int) -> None:
         self.source, self.wanted, self.depth = source, wanted, depth
         self.aliases = {wanted.name} if wanted.key is None else set[str]()
-        self.dims, self.flat, self.added = 0, False, list[int]()
+        self.dims, self.flat, self.added, self.is_vector = 0, False, list[int](), False
         #: The names of tensors that it was joined with, and the first layer that took such a one.
         self.mixed: dict[str, tuple[int, int]] = {}
         self.joined: Use | None = None
@@ -355,7 +356,8 @@ class _Follower:
             found = self.statement(statement)
             if found is not None:
                 added = (*self.added, *found.added)
-                return replace(found, dims=found.dims or self.dims, flat=found.flat or self.flat, added=added)
+                dims, flat, vector = found.dims or self.dims, found.flat or self.flat, found.is_vector or self.is_vector
+                return replace(found, dims=dims, flat=flat, added=added, is_vector=vector)
         return self.joined
 
     def statement(self, node: ast.AST) -> Use | None:
@@ -366,6 +368,7 @@ class _Follower:
                 self.aliases |= {each.id for each in ast.walk(inner.target) if isinstance(each, ast.Name)}
         for inner in in_order(node):
             self.flat = self.flat or self._flattens(inner)
+            self.is_vector = self.is_vector or self._views_vector(inner)
             if (at := self._find_added(inner)) is not None:
                 self.added.append(at)
             found = self._follow_expression(inner)
@@ -380,6 +383,14 @@ class _Follower:
         match node:
             case ast.Call(func=ast.Attribute(value=value, attr=name), args=args) if name in _FLATTENING:
                 return len(args) < 4 and (self._is_wanted(value) or any(map(self._is_wanted, args[:1])))
+        return False
+
+    def _views_vector(self, node: ast.AST) -> bool:
+        """`z.view(-1, self.width, 1, 1)`: rows of features as maps of one element."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=value, attr="view" | "reshape"), args=[_, _, *sides]):
+                ones = all(isinstance(each, ast.Constant) and each.value == 1 for each in sides)
+                return len(sides) > 1 and ones and self._is_wanted(value)
         return False
 
     def _find_added(self, node: ast.AST) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from mase_server.dtypes import SHORT
 from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES
 from mase_server.tracing.inputs.searching.choices import choices_of
 from mase_server.tracing.inputs.searching.failures import Failed, is_check
@@ -119,15 +120,11 @@ def propose_element_types(failed: Failed) -> Iterator[Inputs]:
         return
     operands = [each for each in list_operands(failed.trail) if each.dtype.is_floating_point]
     for one, other in itertools.permutations(operands, 2):
-        word = _FLOATS.get(other.dtype)
-        for path in failed.sources(one) if word is not None and one.dtype != other.dtype else ():
+        had, wanted = (SHORT[str(each.dtype).removeprefix("torch.")] for each in (one, other))
+        for path in failed.sources(one) if had != wanted else ():
             spec = failed.specs.get(path)
-            if isinstance(spec, TensorSpec) and spec.dtype == _FLOATS.get(one.dtype):
-                yield put_member(failed.inputs, path, replace(spec, dtype=word))
-
-
-#: The words for the types of floats.
-_FLOATS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
+            if isinstance(spec, TensorSpec) and spec.dtype == had:
+                yield put_member(failed.inputs, path, replace(spec, dtype=wanted))
 
 
 def _propose_spectra(failed: Failed, match: Match) -> Iterator[Inputs]:
@@ -432,7 +429,9 @@ def propose_matrices(failed: Failed) -> Iterator[Inputs]:
     pairs = ((step, node) for step in reversed(failed.clue.steps) for node in ast.walk(step.node))
     for step, node in pairs:
         value = step.value(node.value) if isinstance(node, ast.Attribute) and node.attr == "T" else None
-        for path in failed.sources(value) if isinstance(value, torch.Tensor) and value.dim() > 2 else ():
+        if not isinstance(value, torch.Tensor) or value.dim() < 3:
+            continue
+        for path in failed.sources(value):
             spec = failed.specs[path]
             if isinstance(spec, TensorSpec) and (count := len(spec.dims) + 2 - value.dim()) > 0:
                 known = (each.spec for each in (choices_of(failed.model, str(path[0])) if len(path) == 1 else ()))

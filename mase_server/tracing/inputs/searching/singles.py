@@ -226,6 +226,8 @@ def list_consumer_choices(use: Use) -> list[Choice]:
     """Candidates for the input of a layer."""
     found = [part for spec in list_candidates(use.layer) for part in _parts_of(spec, use.joined)]
     found = _drop_added(found, use.added) or found
+    if use.is_vector:
+        found = [*(replace(spec, dims=spec.dims[:2]) for spec in found if isinstance(spec.dims[1], int)), *found]
     if not use.flat:
         # Only what is flattened may be an image of as many values as a layer takes.
         found = sorted(found, key=lambda spec: len(spec.dims) == 4 and isinstance(spec.dims[2], int))

@@ -183,9 +183,9 @@ def propose_joined(failed: Failed) -> Changes:
         return
     dim = failed.trail.kwargs.get("dim", failed.trail.args[1] if len(failed.trail.args) > 1 else 0)
     tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.dim()]
-    for like in (part for part in tensors if failed.place(part) is None):
-        if -like.dim() <= dim < like.dim():
-            changed = _join_all_with(failed, tensors, like, dim % like.dim())
+    for computed in (part for part in tensors if failed.place(part) is None):
+        if isinstance(dim, int) and -computed.dim() <= dim < computed.dim():
+            changed = _join_all_with(failed, tensors, computed, dim % computed.dim())
             yield from [changed] if changed != failed.inputs else ()
     found = [(path, spec) for part in parts if (path := failed.place(part)) and (spec := failed.leaf(part)) is not None]
     for (path, spec), (_, like) in ((one, two) for two in found for one in found if one[0] != two[0]):

@@ -73,6 +73,7 @@ _QUOTED = re.compile(r"^[\w.]+\[.*?[\"']([^\"']*)[\"']\s*\]$")
 _SUFFIX = re.compile(r"\w+_([BN][A-Z]{0,4})$")
 _INTEGER = re.compile(
     r"\b(Long|Int)(Tensor)?\b|\bint(eger)?s?(32|64)?\b|\b(token|word|class)? ?(ids?|indices|indexes)\b|\blong\b"
+    r"|\b(ground.truth|class|true) labels?\b"
 )
 _BOOLEAN = re.compile(r"\bBool(Tensor|ean)?\b|\bbool\b")
 #: The beginning of what is said of a parameter: `x (Tensor): `, `:param x:`, `- x is`.
@@ -241,7 +242,7 @@ def _entry_lines(lines: Sequence[str], at: int) -> Iterator[str]:
 
 def _find_shape(model: nn.Module, text: str, letters: bool) -> tuple[str, ...]:
     """The first shape in a text; () if there is none. Any number of dimensions, as in `(*, T)`, is a batch."""
-    text = re.sub(r"([(\[])\s*(?:\*|\.\.\.)\s*,", r"\1B,", text)
+    text = re.sub(r"([(\[])\s*(?:\*|\.\.\.)\s*,", r"\1B,", text.replace(r"\times", "x"))
     text = _WITH_NUMBER.sub(r"\2", _IN_TWO_WORDS.sub(r"\1_\2", text))
     first = text.split("\n", 1)[0]
     for match in filter(None, (pattern.match(first) for pattern in (_LETTERS, _LISTED) if letters)):
