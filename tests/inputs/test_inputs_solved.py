@@ -211,6 +211,14 @@ SOLVED = {
         "return self.up(z.view(-1, self.width, 1, 1))",
         "z: f32[B=2, 12]",
     ),
+    "a check that expects a shape of all that it is given": (
+        "self.norm = 2",
+        "pred, target",
+        "for each in (pred, target):\n    if each.dim() != 4 or each.shape[-1] != 7 or not each.is_floating_point():\n"
+        "        raise ValueError('Expected poses of shape (B, T, J, 7), floats of one type')\n"
+        "return (pred - target).norm(p=self.norm, dim=-1).mean()",
+        "pred: f32[B=2, T=16, 10, 7]; target: f32[B, T, 10, 7]",
+    ),
     "a check that tells the shape of two": (
         "self.layer = nn.Linear(6, 2)",
         "left, right",

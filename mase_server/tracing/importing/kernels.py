@@ -126,7 +126,7 @@ class Mamba2(nn.Module):
         z, mixed, delta = torch.split(self.in_proj(u), [self.d_inner, self.mixed, self.nheads], dim=-1)
         mixed = F.silu(self.conv1d(mixed.transpose(1, 2))[..., : u.shape[1]])
         x, B, C = torch.split(mixed, [self.d_inner, *[self.ngroups * self.d_state] * 2], dim=1)
-        B, C = (each.unflatten(1, (self.ngroups, self.d_state)) for each in (B, C))
+        B, C = (each.reshape(each.shape[0], self.ngroups, self.d_state, -1) for each in (B, C))
         delta = F.softplus(delta + self.dt_bias).transpose(1, 2).repeat_interleave(self.headdim, 1)
         decay = -self.A_log.exp().repeat_interleave(self.headdim)[:, None].expand(-1, self.d_state)
         out = selective_scan(x, delta, decay, B, C, self.D.repeat_interleave(self.headdim))

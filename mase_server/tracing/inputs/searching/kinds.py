@@ -494,11 +494,21 @@ def _match_told_shape(failed: Failed, match: Match) -> Iterator[Inputs]:
         found = list(apply_words(told, failed.model, [spec])) if told is not None else []
         changes += [put_member(failed.inputs, path, each) for each in found]
         together = put_member(together, path, found[0]) if found else together
-    yield from [together, *changes] if len(named) > 1 else changes
+    yield from [together, *changes] if len(named) > 1 else [*changes, together]
+
+
+#: What a check of the forward's own says if it tells a shape.
+_TELLING = r"^(?:Value|Assertion|Runtime|Type)Error: .*\b(?:must|should|[Ee]xpect\w*)\b"
+
+
+def propose_told_shape(failed: Failed) -> Iterator[Inputs]:
+    """The shape that a check of the forward's own tells."""
+    if is_check(failed.error) and (match := re.search(_TELLING, failed.text)) is not None:
+        yield from _match_told_shape(failed, match)
 
 
 #: A check of the forward's own that says a shape or a number of dimensions; nothing else is likelier.
 TOLD_RANKS: tuple[Row, ...] = (
-    (r"^(?:Value|Assertion|Runtime|Type)Error: .*\b(?:must|should|expect\w*)\b", _match_told_shape),
+    (_TELLING, _match_told_shape),
     (r"(?:must|should) (?:have|be) (\d) dim", _match_told_ranks),
 )

@@ -26,6 +26,7 @@ from mase_server.tracing.inputs.searching.kinds import (
     propose_element_types,
     propose_equal,
     propose_matrices,
+    propose_told_shape,
 )
 from mase_server.tracing.inputs.searching.kinds import ROWS as KINDS
 from mase_server.tracing.inputs.searching.operands import CHANNELS
@@ -75,7 +76,7 @@ ROWS: tuple[tuple[str, Callable[[Failed, re.Match[str]], Iterator[Inputs]]], ...
     *SIZES,
 )
 #: The rows whose first change is certainly better than what failed.
-CERTAIN = (propose_equal, propose_matrices)
+CERTAIN = (propose_equal, propose_matrices, propose_told_shape)
 #: The most changes that are proposed for one error.
 MAX_CHANGES = 20
 #: The most elements of a proposed tensor; whole numbers always have values, of eight bytes each.
@@ -368,8 +369,8 @@ class Frontier:
         """Derive others from a candidate's error: changes of it, then other choices for the failing input."""
         usual, others = self._list_other_choices(failed)
         changed = propose_changes(failed)
-        # The change for an index out of range, or for values that a check compares, is certainly better, however far it
-        # got.
+        # The change for an index out of range, or for what a check compares or tells, is certainly better, however far
+        # it got.
         is_sure = isinstance(failed.error, OutOfRangeError) or any(
             next(row(failed), None) is not None for row in CERTAIN
         )
