@@ -127,7 +127,7 @@ def test_files_are_meant_from_the_grids_folder(folder, monkeypatch):
         ("models = 'mlp.py'\n[hardware]\nmultipliers = -1", "multipliers is -1; it takes a whole number from 0"),
         (
             "models = 'mlp.py'\n[hardware]\ndsps = 3",
-            "a build has no dsps; it has bus, data, interval, max_memory_bits, max_multipliers, multipliers, "
+            "a build has no dsps; it has bus, copies, data, interval, max_memory_bits, max_multipliers, multipliers, "
             "precision, reset_style, scope, target, weights",
         ),
         (
