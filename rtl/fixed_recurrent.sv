@@ -4,10 +4,12 @@
 /// A recurrent_cell works on RESULT units at once (DATA_OUT_0_PARALLELISM_DIM_0), and PAR_IN * PAR_OUT multipliers
 /// (HIDDEN_ and GATES_PARALLELISM_DIM_0) of a fixed_linear on the last result. A step begins when the one before is
 /// whole: it takes that layer's cycles for a vector, no less than 3 a unit of a lane (4 with LSTM), and the latency of
-/// both. Does not cut the ready path. Is arithmetic.recurrent in Python.
+/// both. With SERIAL the cell has no multipliers, and takes its latency for each unit of a lane. Does not cut the ready
+/// path. Is arithmetic.recurrent in Python.
 /// Does not take sizes that their lanes do not divide, nor lanes of gates that are neither whole units nor a part of one.
 module fixed_recurrent #(
     parameter bit LSTM                         = 1'b0,
+    parameter bit SERIAL                       = 1'b0,
     parameter int DATA_IN_0_PRECISION_0        = 16,
     parameter int DATA_IN_0_PRECISION_1        = 11,
     parameter int HIDDEN_PRECISION_0           = 8,
@@ -44,76 +46,45 @@ module fixed_recurrent #(
     output logic                data_out_0_valid,
     input  logic                data_out_0_ready
 );
-  localparam int Beats = DATA_OUT_0_TENSOR_SIZE_DIM_0 / HIDDEN_PARALLELISM_DIM_0;
-  localparam int Vector = HIDDEN_PARALLELISM_DIM_0 * HIDDEN_PRECISION_0;
-  localparam int Lanes = DATA_OUT_0_PARALLELISM_DIM_0;
-
-  // The last result, in the format in which it is multiplied.
-  logic [Lanes*HIDDEN_PRECISION_0-1:0] hidden;
-  logic hidden_valid, hidden_ready;
-  logic [Vector-1:0] back, vector;
-  logic back_valid, back_ready, vector_valid, vector_ready;
-
-  for (genvar lane = 0; lane < Lanes; lane++) begin : g_lane
-    fixed_requantise #(
-        .DATA_IN_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
-        .DATA_IN_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
-        .DATA_OUT_0_PRECISION_0(HIDDEN_PRECISION_0),
-        .DATA_OUT_0_PRECISION_1(HIDDEN_PRECISION_1)
-    ) requantise (
-        .data_in_0 (data_out_0[lane*DATA_OUT_0_PRECISION_0+:DATA_OUT_0_PRECISION_0]),
-        .data_out_0(hidden[lane*HIDDEN_PRECISION_0+:HIDDEN_PRECISION_0])
-    );
-  end
-
-  width_converter #(
-      .DATA_IN_0_PRECISION_0(HIDDEN_PRECISION_0),
-      .DATA_IN_0_PARALLELISM_DIM_0(Lanes),
-      .DATA_OUT_0_PARALLELISM_DIM_0(HIDDEN_PARALLELISM_DIM_0)
-  ) to_vectors (
-      .clk,
-      .rst,
-      .data_in_0(hidden),
-      .data_in_0_valid(hidden_valid),
-      .data_in_0_ready(hidden_ready),
-      .data_out_0(back),
-      .data_out_0_valid(back_valid),
-      .data_out_0_ready(back_ready)
-  );
-
-  // A vector of zeros after reset; the results of a sequence's last step are the zeros of the next one.
-  logic zeros, last_beat, last_step;
-
-  loop_counter #(
-      .COUNT(Beats)
-  ) beats (
-      .clk,
-      .rst,
-      .step(vector_valid && vector_ready),
-      .last(last_beat)
-  );
-  loop_counter #(
-      .COUNT(DATA_OUT_0_TENSOR_SIZE_DIM_1)
-  ) steps (
-      .clk,
-      .rst,
-      .step(vector_valid && vector_ready && last_beat && !zeros),
-      .last(last_step)
-  );
-
-  always_ff @(posedge clk) begin
-    if (rst) zeros <= 1'b1;
-    else if (vector_ready && last_beat) zeros <= 1'b0;
-  end
-
-  assign vector = (zeros || last_step) ? '0 : back;
-  assign vector_valid = zeros || back_valid;
-  assign back_ready = !zeros && vector_ready;
-
+  logic [HIDDEN_PARALLELISM_DIM_0*HIDDEN_PRECISION_0-1:0] vector;
   logic [GATES_PARALLELISM_DIM_0*DATA_IN_0_PRECISION_0-1:0] some;
-  logic some_valid, some_ready;
-  logic [InWidth-1:0] gates;
-  logic gates_valid, gates_ready;
+  logic vector_valid, vector_ready, some_valid, some_ready;
+
+  recurrent_loop #(
+      .LSTM(LSTM),
+      .SERIAL(SERIAL),
+      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
+      .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
+      .HIDDEN_PRECISION_0(HIDDEN_PRECISION_0),
+      .HIDDEN_PRECISION_1(HIDDEN_PRECISION_1),
+      .HIDDEN_PARALLELISM_DIM_0(HIDDEN_PARALLELISM_DIM_0),
+      .GATES_PARALLELISM_DIM_0(GATES_PARALLELISM_DIM_0),
+      .ARGUMENT_WIDTH(ARGUMENT_WIDTH),
+      .CELL_PRECISION_0(CELL_PRECISION_0),
+      .CELL_PRECISION_1(CELL_PRECISION_1),
+      .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
+      .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
+      .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
+      .DATA_OUT_0_TENSOR_SIZE_DIM_1(DATA_OUT_0_TENSOR_SIZE_DIM_1),
+      .DATA_OUT_0_PARALLELISM_DIM_0(DATA_OUT_0_PARALLELISM_DIM_0),
+      .SIGMOID_FILE(SIGMOID_FILE),
+      .TANH_FILE(TANH_FILE)
+  ) loop (
+      .clk,
+      .rst,
+      .data_in_0,
+      .data_in_0_valid,
+      .data_in_0_ready,
+      .data_in_1(some),
+      .data_in_1_valid(some_valid),
+      .data_in_1_ready(some_ready),
+      .data_out_0,
+      .data_out_0_valid,
+      .data_out_0_ready,
+      .data_out_1(vector),
+      .data_out_1_valid(vector_valid),
+      .data_out_1_ready(vector_ready)
+  );
 
   fixed_linear #(
       .DATA_IN_0_PRECISION_0(HIDDEN_PRECISION_0),
@@ -140,61 +111,5 @@ module fixed_recurrent #(
       .data_out_0(some),
       .data_out_0_valid(some_valid),
       .data_out_0_ready(some_ready)
-  );
-
-  width_converter #(
-      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-      .DATA_IN_0_PARALLELISM_DIM_0(GATES_PARALLELISM_DIM_0),
-      .DATA_OUT_0_PARALLELISM_DIM_0(Gates * Lanes)
-  ) to_units (
-      .clk,
-      .rst,
-      .data_in_0(some),
-      .data_in_0_valid(some_valid),
-      .data_in_0_ready(some_ready),
-      .data_out_0(gates),
-      .data_out_0_valid(gates_valid),
-      .data_out_0_ready(gates_ready)
-  );
-
-  logic result_valid, result_ready;
-
-  recurrent_cell #(
-      .LSTM(LSTM),
-      .DATA_IN_0_PRECISION_0(DATA_IN_0_PRECISION_0),
-      .DATA_IN_0_PRECISION_1(DATA_IN_0_PRECISION_1),
-      .ARGUMENT_WIDTH(ARGUMENT_WIDTH),
-      .CELL_PRECISION_0(CELL_PRECISION_0),
-      .CELL_PRECISION_1(CELL_PRECISION_1),
-      .DATA_OUT_0_PRECISION_0(DATA_OUT_0_PRECISION_0),
-      .DATA_OUT_0_PRECISION_1(DATA_OUT_0_PRECISION_1),
-      .DATA_OUT_0_TENSOR_SIZE_DIM_0(DATA_OUT_0_TENSOR_SIZE_DIM_0),
-      .DATA_OUT_0_TENSOR_SIZE_DIM_1(DATA_OUT_0_TENSOR_SIZE_DIM_1),
-      .DATA_OUT_0_PARALLELISM_DIM_0(Lanes),
-      .SIGMOID_FILE(SIGMOID_FILE),
-      .TANH_FILE(TANH_FILE)
-  ) units (
-      .clk,
-      .rst,
-      .data_in_0,
-      .data_in_0_valid,
-      .data_in_0_ready,
-      .data_in_1(gates),
-      .data_in_1_valid(gates_valid),
-      .data_in_1_ready(gates_ready),
-      .data_out_0,
-      .data_out_0_valid(result_valid),
-      .data_out_0_ready(result_ready)
-  );
-
-  stream_fork #(
-      .COUNT(2)
-  ) fork_0 (
-      .clk,
-      .rst,
-      .data_in_0_valid (result_valid),
-      .data_in_0_ready (result_ready),
-      .data_out_0_valid({hidden_valid, data_out_0_valid}),
-      .data_out_0_ready({hidden_ready, data_out_0_ready})
   );
 endmodule

@@ -3,10 +3,13 @@
 /// reset, update and new, or input, forget, cell and output. The gates of a lane take turns at one table of the sigmoid
 /// and one of tanh (an LSTM has a second one for its cell), so a beat takes 3 cycles, 4 with LSTM.
 /// 14 cycles of latency after the last gate. Two multipliers a lane, three with LSTM.
+/// With SERIAL none: products are made bit by bit, one beat is worked on at a time, and all stands still for each of two
+/// products: 14 + 2 * (DATA_OUT_0_PRECISION_0 + 1) cycles from the last gate, and a beat in as many.
 /// The files have a word for each integer of ARGUMENT_WIDTH bits, as those of fixed_table: of the sigmoid from -8 to 8,
 /// of tanh from -4 to 4. Does not cut the ready path, and an operand's ready depends on the valid of the other one.
 module recurrent_cell #(
     parameter bit LSTM                         = 1'b0,
+    parameter bit SERIAL                       = 1'b0,
     parameter int DATA_IN_0_PRECISION_0        = 16,
     parameter int DATA_IN_0_PRECISION_1        = 11,
     parameter int ARGUMENT_WIDTH               = 11,
@@ -45,6 +48,10 @@ module recurrent_cell #(
   localparam int Writes = LSTM ? 7 : 13;
   localparam int Last = 13;
   localparam int Ages = LSTM ? 8 : 7;
+  localparam int Products = LSTM ? 3 : 2;
+  // Stages that have the factors of the gates' products, and of those of the state.
+  localparam int GateProducts = LSTM ? 3 : 2;
+  localparam int StateProducts = LSTM ? 10 : 9;
   localparam int State = LSTM ? CELL_PRECISION_0 : Unit;
 
   if (Words * DATA_OUT_0_PARALLELISM_DIM_0 != DATA_OUT_0_TENSOR_SIZE_DIM_0) begin : g_check
@@ -61,12 +68,14 @@ module recurrent_cell #(
   endfunction
   /* verilator lint_on VARHIDDEN */
 
-  logic both, last_gate, moves, enters;
+  logic both, last_gate, moves, enters, begins;
   logic [1:0] gate;
   logic [Last:0] stage;  // those that have a beat, all gates of which are in
 
-  assign moves  = !data_out_0_valid || data_out_0_ready;
-  assign enters = both && moves;
+  // A product that is made bit by bit is waited for.
+  logic [DATA_OUT_0_PARALLELISM_DIM_0*Products-1:0] done;
+  assign moves  = (!data_out_0_valid || data_out_0_ready) && done == '1;
+  assign enters = both && begins && moves;
   assign data_out_0_valid = stage[Last];
 
   stream_join #(
@@ -80,12 +89,19 @@ module recurrent_cell #(
 
   assign last_gate = gate == 2'(Gates - 1);
 
+  // The last gate enters when the beat before leaves.
+  if (SERIAL) begin : g_one_by_one
+    assign begins = gate != '0 || stage[Last-Gates:0] == '0;
+  end else begin : g_stream
+    assign begins = 1'b1;
+  end
+
   always_ff @(posedge clk) begin
     if (rst) begin
       gate  <= '0;
       stage <= '0;
     end else if (moves) begin
-      if (both) gate <= last_gate ? '0 : gate + 1'b1;
+      if (enters) gate <= last_gate ? '0 : gate + 1'b1;
       stage <= {stage[Last-1:0], enters && last_gate};
     end
   end
@@ -191,15 +207,18 @@ module recurrent_cell #(
       logic signed [In-1:0] kept_1, kept_2, given_1, given_2, added;
       logic signed [TanhWidth-1:0] tanh_sum;
       logic signed [rounded_width(TanhWidth, TanhFraction, ARGUMENT_WIDTH - 3)-1:0] tanh_rounded, tanh_rounded_1;
-      fixed_product #(
+      awaited_product #(
           .DATA_IN_0_PRECISION_0(In),
           .DATA_IN_1_PRECISION_0(Unit),
-          .BARE(1'b1)
+          .SERIAL(SERIAL)
       ) multiply (
           .clk,
+          .rst,
           .moves,
+          .wanted(stage[GateProducts]),
           .data_in_0(kept_2),
           .data_in_1(sigmoids[1]),
+          .done(done[lane*Products]),
           .product
       );
       always_ff @(posedge clk) begin
@@ -278,37 +297,46 @@ module recurrent_cell #(
       logic signed [rounded_width(2 * Unit, 2 * Fraction, Fraction)-1:0] result_rounded, result_rounded_1;
       logic [ARGUMENT_WIDTH-1:0] cell_next, cell_index;
       logic signed [Unit-1:0] cell_word, tanh_state, result_next;
-      fixed_product #(
-          .DATA_IN_0_PRECISION_0(Unit),
-          .DATA_IN_1_PRECISION_0(State),
-          .BARE(1'b1)
+      awaited_product #(
+          .DATA_IN_0_PRECISION_0(State),
+          .DATA_IN_1_PRECISION_0(Unit),
+          .SERIAL(SERIAL)
       ) multiply_kept (
           .clk,
+          .rst,
           .moves,
-          .data_in_0(sigmoids[2]),
-          .data_in_1(state),
+          .wanted(stage[GateProducts]),
+          .data_in_0(state),
+          .data_in_1(sigmoids[2]),
+          .done(done[lane*Products]),
           .product(keeps)
       );
-      fixed_product #(
+      awaited_product #(
           .DATA_IN_0_PRECISION_0(Unit),
           .DATA_IN_1_PRECISION_0(Unit),
-          .BARE(1'b1)
+          .SERIAL(SERIAL)
       ) multiply_added (
           .clk,
+          .rst,
           .moves,
+          .wanted(stage[GateProducts]),
           .data_in_0(sigmoids[3]),
           .data_in_1(tanh_gate),
+          .done(done[lane*Products+1]),
           .product(adds)
       );
-      fixed_product #(
+      awaited_product #(
           .DATA_IN_0_PRECISION_0(Unit),
           .DATA_IN_1_PRECISION_0(Unit),
-          .BARE(1'b1)
+          .SERIAL(SERIAL)
       ) multiply_shown (
           .clk,
+          .rst,
           .moves,
+          .wanted(stage[StateProducts]),
           .data_in_0(sigmoids[7]),
           .data_in_1(tanh_state),
+          .done(done[lane*Products+2]),
           .product(shows)
       );
       always_ff @(posedge clk) begin
@@ -380,15 +408,18 @@ module recurrent_cell #(
       logic signed [Unit-1:0] update, new_1, new_2, result_next;
       logic signed [SumWidth-1:0] total;
       logic signed [rounded_width(SumWidth, 2 * Fraction, Fraction)-1:0] state_rounded, state_rounded_1;
-      fixed_product #(
+      awaited_product #(
           .DATA_IN_0_PRECISION_0(Unit + 1),
           .DATA_IN_1_PRECISION_0(Unit),
-          .BARE(1'b1)
+          .SERIAL(SERIAL)
       ) multiply (
           .clk,
+          .rst,
           .moves,
+          .wanted(stage[StateProducts]),
           .data_in_0(difference),
           .data_in_1(update),
+          .done(done[lane*Products+1]),
           .product(product)
       );
       always_ff @(posedge clk) begin

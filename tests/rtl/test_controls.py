@@ -66,6 +66,12 @@ def _shared_product():
     return sharing.shared(1, (3, 2), ((PRODUCT, 3, (7,), 5, 1), (PLAIN, KERNEL, SHAPE, 5, 1)), 0)
 
 
+def _shared_chain():
+    """The same with a recurrent layer that has no multipliers."""
+    chain = sharing.chain(recurrent.FORMATS[0], 3, 4, 1, True)
+    return sharing.shared(1, (3, 2), (chain, (PLAIN, KERNEL, SHAPE, 5, 1)), 0)
+
+
 _SWAPPED = "engine (.clk, .rst, .request({{request[0], request[1]}}),"
 
 
@@ -106,6 +112,9 @@ WRONG = {
     "shared_matmul: another number of rows": lambda: written(
         _shared_product(), ".DATA_IN_0_TENSOR_SIZE_DIM_1(3)", ".DATA_IN_0_TENSOR_SIZE_DIM_1(4)"
     ),
+    "shared_recurrent: a step fewer": lambda: written(
+        _shared_chain(), ".DATA_OUT_0_TENSOR_SIZE_DIM_1(3)", ".DATA_OUT_0_TENSOR_SIZE_DIM_1(2)"
+    ),
     "shared_conv2d: a column further": lambda: written(_shared(), ".PADDING_LEFT(1)", ".PADDING_LEFT(2)"),
     "sliding_window: taps side by side": lambda: but(
         images.window(1, (2, 7, 7), 1, Windows((2, 2), dilation=(2, 2)), 1, 1, 3), DILATION_WIDTH=1
@@ -123,11 +132,14 @@ WRONG = {
     "fixed_average_pool2d: half of it": lambda: but(
         images.average_pool(1, Windows((2, 2), (2, 2)), SHAPE, 2, DATA, DATA), DATA_IN_0_PRECISION_1=5
     ),
-    "fixed_recurrent: a step fewer": lambda: but(
+    "fixed_recurrent, recurrent_loop: a step fewer": lambda: but(
         recurrent.layer(1, recurrent.FORMATS[0], 3, 4, (2, 3, 1)), DATA_OUT_0_TENSOR_SIZE_DIM_1=2
     ),
     "recurrent_cell: a cell of another fraction": lambda: but(
         recurrent.layer(2, recurrent.FORMATS[1], 3, 4, (2, 4, 1)), CELL_PRECISION_1=10
+    ),
+    "recurrent_cell: bit by bit, a cell of another fraction": lambda: but(
+        recurrent.layer(2, recurrent.FORMATS[1], 3, 4, (2, 4, 1), True), CELL_PRECISION_1=10
     ),
     "fixed_reduce: two positions at once": lambda: but(parts.reduce(1, 8, 2, 2, True, 1), COUNT=2),
     "fixed_top_k: the smallest": lambda: but(rows.top_k_case(1, 2, 6, 3, 8, False, True), SMALLEST=1),
@@ -246,6 +258,7 @@ def named():
 #: Components without streams of their own -> those that are compared and stand on them.
 INSIDE = {
     "adder_tree": "fixed_linear",
+    "awaited_product": "recurrent_cell",
     "fixed_mac": "fixed_linear",
     "fixed_requantise": "fixed_cast",
     "fixed_round": "fixed_cast",

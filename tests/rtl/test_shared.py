@@ -1,10 +1,12 @@
-"""`fixed_engine` computes what shares it: `shared_linear`, `shared_conv2d` and `shared_matmul` of any sizes."""
+"""`fixed_engine` computes what shares it: `shared_linear`, `shared_conv2d`, `shared_matmul` and `shared_recurrent`, of
+any sizes."""
 
 from math import gcd, prod
 
 from hypothesis import strategies as st
 
-from mase_server.hardware.arithmetic import Affine, conv2d, linear, matmul
+from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Affine, Recurrent, conv2d, linear, matmul
 from mase_server.hardware.design import find_divisors
 from mase_server.hardware.kinds.conv2d import arrange_filters
 from mase_server.hardware.kinds.linear import pad_results, pad_vectors
@@ -23,6 +25,7 @@ from tests.rtl.draws import drawn, generator, integers
 from tests.rtl.test_images import IMAGES, convolutions
 from tests.rtl.test_linear import FORMATS, WIDE
 from tests.rtl.test_matrices import MATRICES
+from tests.rtl.test_recurrent import layer_parameters, sequences, tables
 
 _WIRES = """logic [1:0] request, last, grant;
 logic [2*{data}-1:0] data; logic [2*{weight}-1:0] weight; logic [{total}-1:0] total;
@@ -43,7 +46,8 @@ _SECOND = """
 @st.composite
 def pairs(draw):
     """Two layers, any sizes each, and lanes that need not divide them."""
-    lanes, layers = (draw(st.integers(1, 5)), draw(st.integers(1, 4))), st.one_of(vectors(), images(), products())
+    lanes = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    layers = st.one_of(vectors(), images(), products(), chains())
     return lanes, (draw(layers), draw(layers)), draw(st.integers(0, 9))
 
 
@@ -59,6 +63,21 @@ def products(draw):
     """Of two streams: the number of rows stands in the place of windows."""
     formats = Affine(draw(FORMATS), draw(FORMATS), None, draw(WIDE), draw(st.booleans()), draw(st.booleans()))
     return formats, draw(st.integers(1, 5)), (draw(st.integers(1, 12)),), draw(st.integers(1, 10)), 1
+
+
+@st.composite
+def chains(draw):
+    """Of a last result: formats, steps, units at once and their products stand in the place of windows."""
+    bias = draw(st.one_of(st.none(), st.just(FixedPoint(8, 5))))
+    formats = Recurrent.fitting(draw(st.booleans()), draw(st.integers(4, 9)), FixedPoint(7, 5), bias)
+    units = draw(st.integers(1, 9))
+    lanes = draw(st.sampled_from(find_divisors(units)))
+    return chain(formats, draw(st.integers(1, 5)), units, lanes, draw(st.booleans()))
+
+
+def chain(formats, steps, units, lanes, serial):
+    affine = Affine(formats.hidden, formats.weight, formats.bias, formats.parts)
+    return affine, (formats, steps, lanes, serial), (units,), units * formats.gates, 1
 
 
 @st.composite
@@ -97,7 +116,7 @@ def shared(number, lanes, layers, choice):
         written = _written({**parameters, **engine, **files})
         more = _SECOND.format(index=index) if len(given) > 1 else ""
         body += _LAYER.format(module=module, index=index, parameters=written, more=more, **sizes)
-    uses = ("fixed_engine", "shared_linear", "shared_conv2d", "shared_matmul")
+    uses = ("fixed_engine", "shared_linear", "shared_conv2d", "shared_matmul", "shared_recurrent")
     return Case("fixed_engine", {**own, **parameters}, ins, outs, memories, body, uses)
 
 
@@ -110,6 +129,8 @@ def one(number, layer, lanes, choice):
     (formats, windows, shape, results, groups), random = layer, generator(number)
     if isinstance(windows, int):
         return _product(random, layer, lanes, choice)
+    if isinstance(windows, tuple):
+        return _chain(number, layer, lanes, choice)
     values = integers(formats.data.width, *((20,) if windows is None else (IMAGES,)), *shape, generator=random)
     kernel = () if windows is None else windows.kernel
     weight = integers(formats.weight.width, results, shape[0] // groups, *kernel, generator=random)
@@ -124,14 +145,29 @@ def one(number, layer, lanes, choice):
         expected, rows = conv2d(values, weight, bias, formats, windows, groups), arrange_filters(weight, (1, 1), 1)
         parameters |= {**image_sizes(formats.data.width, shape, lanes_in), **kernel_parameters(windows)}
         parameters |= {**dilation(windows), "GROUPS": groups}
-    width = formats.weight.width
-    padded = pad_results(pad_vectors(rows, lanes[0]), groups, lanes[1])
+    memories = _memories(formats, rows, bias, groups, lanes)
+    into, out = give(values, formats.data.width, lanes_in), give(expected, formats.out.width, lanes_out)
+    return "shared_linear" if windows is None else "shared_conv2d", parameters, (into,), out, memories
+
+
+def _memories(formats, rows, bias, groups, lanes):
+    width, padded = formats.weight.width, pad_results(pad_vectors(rows, lanes[0]), groups, lanes[1])
     memories = {"WEIGHT_FILE": (width * lanes[0] * lanes[1], words_of_weight(padded, width, *lanes))}
     if bias is not None:
         offsets = words_of_bias(pad_results(bias[:, None], groups, lanes[1]), formats.bias.width, lanes[1])
         memories["BIAS_FILE"] = (formats.bias.width * lanes[1], offsets)
-    into, out = give(values, formats.data.width, lanes_in), give(expected, formats.out.width, lanes_out)
-    return "shared_linear" if windows is None else "shared_conv2d", parameters, (into,), out, memories
+    return memories
+
+
+def _chain(number, layer, lanes, choice):
+    affine, (formats, steps, lanes_out, serial), (units,), _, _ = layer
+    parts, weight, bias, expected = sequences(number, formats, steps, units)
+    lanes_gates = _pick(gcd(formats.gates * lanes_out, lanes[1]), choice)
+    own = _pick(gcd(units, lanes[0]), choice), lanes_gates, lanes_out
+    into = stream(parts, formats.parts.width, formats.gates * lanes_out)
+    memories = {**_memories(affine, weight, bias, 1, lanes), **tables(formats)}
+    out = stream(expected, formats.unit.width, lanes_out)
+    return "shared_recurrent", layer_parameters(formats, steps, units, own, serial), (into,), out, memories
 
 
 def _product(random, layer, lanes, choice):
@@ -163,5 +199,6 @@ def _pick(number, choice):
 
 def test_layers_that_share_multipliers_are_the_arithmetic_of_each():
     cases = [shared(number, *draw) for number, draw in enumerate(drawn(pairs()))]
-    assert {"shared_linear", "shared_conv2d", "shared_matmul"} <= {name for case in cases for name in case.body.split()}
+    shared_by = {"shared_linear", "shared_conv2d", "shared_matmul", "shared_recurrent"}
+    assert shared_by <= {name for case in cases for name in case.body.split()}
     Bench(cases).check_all()

@@ -1,0 +1,5 @@
+/// Both ends of the component keep the rules of a stream in every cycle.
+bind shared_recurrent stream_checker #(.DATA_WIDTH(InWidth)) check_in (
+    .clk, .rst, .data(data_in_0), .valid(data_in_0_valid), .ready(data_in_0_ready));
+bind shared_recurrent stream_checker #(.DATA_WIDTH(OutWidth)) check_out (
+    .clk, .rst, .data(data_out_0), .valid(data_out_0_valid), .ready(data_out_0_ready));
