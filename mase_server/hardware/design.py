@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mase_server.formats.fixed import FixedPoint
+from mase_server.hardware.arithmetic import Affine
 
 # The ways to build one operation.
 
@@ -28,12 +29,14 @@ class Fold:
     several whole groups.  cycles: from one sample to the next.
 
     taps: rows and columns of a kernel that are worked on at once; of a recurrent layer, elements of its last result and
-    gates.  serial: products are made bit by bit, without multipliers.  engine: of the multipliers that other layers use
-    in turn, the lanes of input and of output; None for multipliers of its own.  An engine's multipliers are not in
-    `multipliers`, and `cycles` are those of the engine that this operation takes.  held: the engine's cycles on which
-    none of its other operations counts.  reads: cycles in which a memory outside gives its weights.  delay: further
-    cycles from an operand to its result.  digit: bits of each element that a network of additions takes at a time, in
-    place of multipliers; 0 with these.  roots: rows of a norm whose roots are found at the same time.
+    gates in a beat.  serial: products are made bit by bit, without multipliers; of a recurrent layer, those of its
+    gates and state.  engine: of the multipliers that other layers use in turn, the lanes of input and of output; None
+    for multipliers of its own. An engine's multipliers are not in `multipliers`, and `cycles` are those of the engine
+    that this operation takes, or of a recurrent layer's steps.  held: the engine's cycles on which none of its other
+    operations counts.  reads: cycles in which a memory outside gives its weights.  delay: further cycles from an
+    operand to its result.  digit: bits of each element that a network of additions takes at a time, in place of
+    multipliers; 0 with these.  roots: rows of a norm whose roots are found at the same time.  multiplied:
+    multiplications of a sample if multipliers wait, as those of a recurrent layer do for its last result; else 0.
     """
 
     par_in: int
@@ -48,6 +51,7 @@ class Fold:
     delay: int = 0
     digit: int = 0
     roots: int = 1
+    multiplied: int = 0
 
     def elapsed(self, places: Tensor, size: int) -> Tensor:
         """Cycles from the first of a sample's `size` results to those at some places, while it never waits."""
@@ -62,18 +66,20 @@ class Fold:
 
     @property
     def products(self) -> int:
-        """Multiplications of a sample, those of padded and waiting lanes included."""
-        return self.cycles * (prod(self.engine) if self.engine else self.multipliers)
+        """Multiplications of a sample, those of padded lanes included, and of waiting ones unless they are told."""
+        return self.multiplied or self.cycles * (prod(self.engine) if self.engine else self.multipliers)
 
 
 @dataclass(frozen=True, slots=True)
 class Dots:
     """The dot products of an operation, as a shared engine computes them.
 
-    vectors: of a sample.  length: of a vector.  results: for each vector.  lanes: elements that arrive in a beat divide
-    this.  feed: cycles in which the vectors of a sample arrive, one element a beat.
+    formats: of their factors and results.  vectors: of a sample.  length: of a vector.  results: for each vector.
+    lanes: elements that arrive in a beat divide this.  feed: cycles in which the vectors of a sample arrive, one
+    element a beat.
     """
 
+    formats: Affine
     vectors: int
     length: int
     results: int
@@ -84,9 +90,9 @@ class Dots:
         """Cycles that an engine takes for a sample; its last lanes are padded."""
         return self.vectors * -(-self.length // par_in) * -(-self.results // par_out)
 
-    def fold(self, par_in: int, par_out: int, waits: bool) -> Fold:
-        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with it, if any is. waits:
-        the engine's other operations wait for its streams."""
+    def fold(self, par_in: int, par_out: int, interval: int, waits: bool) -> Fold:
+        """The fold with an engine of so many lanes. Its streams are as narrow as keeps up with it, if any is.
+        interval: of a sample.  waits: the engine's other operations wait for its streams."""
         cycles, given = self.cycles(par_in, par_out), self.vectors * self.results
         lanes_in = _fewest_lanes(gcd(self.lanes, par_in), self.feed, cycles)
         lanes_out = _fewest_lanes(gcd(self.results, par_out), given, cycles)
@@ -97,6 +103,15 @@ class Dots:
         """Cycles of a sample with an engine to itself: those of the engine or of its streams."""
         given = self.vectors * self.results // gcd(self.results, par_out)
         return max(self.cycles(par_in, par_out), self.feed // gcd(self.lanes, par_in), given)
+
+    def helped(self, par_in: int, par_out: int) -> tuple[int, int]:
+        """The same with multipliers of its own beside those of the engine, if it can use some, and their number."""
+        return self.fastest(par_in, par_out), 0
+
+    @property
+    def chained(self) -> bool:
+        """Does a vector wait for the results of the one before?"""
+        return False
 
     def held(self, par_in: int, par_out: int) -> int:
         """Cycles of a sample on which no other operation of the engine can count at worst: slow streams leave gaps in

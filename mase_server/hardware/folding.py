@@ -90,7 +90,7 @@ def _refuse_sums(design: Design, operation: Operation) -> str | None:
     if (dots := KINDS[operation.kind].dots) is None:
         return None
     with blame_operation(operation):
-        return refuse_sums(design, operation, dots(design, operation).length)
+        return refuse_sums(dots(design, operation))
 
 
 #: How many times the fewest reads of an operation its folds may take.
@@ -249,7 +249,7 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
     """The folding with the engines for an interval."""
     engines = sharing.split(interval)[1]
     folds = {
-        name: (sharing.dots[name].fold(engine.par_in, engine.par_out, sharing.waits),)
+        name: (sharing.dots[name].fold(engine.par_in, engine.par_out, interval, sharing.waits),)
         for engine in engines
         for name in engine.operations
     }
@@ -275,6 +275,8 @@ class _Sharing:
             torch.tensor([[getattr(each, which)(*lanes) for lanes in self.lanes.tolist()] for each in dots.values()])
             for which in ("held" if waits else "cycles", "fastest")
         )
+        helped = torch.tensor([[each.helped(*lanes) for lanes in self.lanes.tolist()] for each in dots.values()])
+        self.helped, self.own = helped.unbind(-1)
         self.others = {name: folds for name, folds in ways.items() if name not in dots}
 
     def count(self, interval: int) -> int:
@@ -285,7 +287,7 @@ class _Sharing:
         """The groups with the fewest multipliers for an interval: their number, and the engines.
 
         Layers that need few multipliers alone do so between the layers of a group if that is better: the lanes that
-        suit their neighbours would be idle for most of their cycles.
+        suit their neighbours would be idle for most of their cycles. So do recurrent layers, which wait for themselves.
         """
         alone = [
             min((each.multipliers for each in self.ways[name] if each.cycles <= interval), default=inf)
@@ -293,10 +295,12 @@ class _Sharing:
         ]
         layers = range(len(self.names))
         light = [index for index in layers if alone[index] * _LIGHT <= self.budget]
+        chained = [index for index in layers if self.dots[self.names[index]].chained]
         count, engines = self._split_layers(layers, interval, alone)
-        if light:
-            heavy, others = self._split_layers([each for each in layers if each not in light], interval, alone)
-            if (fewer := heavy + sum(alone[each] for each in light)) < count:
+        sets = (tuple(sorted({*some, *others})) for some in ([], light) for others in ([], chained))
+        for apart in filter(None, dict.fromkeys(sets)):
+            heavy, others = self._split_layers([each for each in layers if each not in apart], interval, alone)
+            if (fewer := heavy + sum(alone[each] for each in apart)) < count:
                 count, engines = fewer, others
         return (_NONE if count == inf else int(count)), engines
 
@@ -308,22 +312,26 @@ class _Sharing:
         for first, layer in enumerate(layers):
             before, engines = best[first]
             best[first + 1] = min(best[first + 1], (before + alone[layer], engines), key=lambda each: each[0])
-            for end, place in self._groups_from(layers, first, interval):
+            for end, place, own in self._groups_from(layers, first, interval):
                 par_in, par_out = self.lanes[place].tolist()
-                if before + par_in * par_out < best[end][0]:
+                if (count := before + par_in * par_out + own) < best[end][0]:
                     engine = Engine(par_in, par_out, tuple(self.names[each] for each in layers[first:end]))
-                    best[end] = before + par_in * par_out, (*engines, engine)
+                    best[end] = count, (*engines, engine)
         return best[-1]
 
-    def _groups_from(self, layers: Sequence[int], first: int, interval: int) -> Iterator[tuple[int, int]]:
-        """The ends of the groups that begin with a layer, and the places of their lanes: the smallest, then fastest."""
-        cycles, possible = torch.zeros_like(self.sizes), torch.ones_like(self.sizes, dtype=torch.bool)
+    def _groups_from(self, layers: Sequence[int], first: int, interval: int) -> Iterator[tuple[int, int, int]]:
+        """The ends of the groups that begin with a layer, the places of their lanes, the smallest, then fastest, and
+        the multipliers that their layers have beside."""
+        cycles, own, possible = torch.zeros_like(self.sizes), torch.zeros_like(self.sizes), self.sizes > 0
         for end in range(first, min(first + self.most, len(layers))):
-            cycles = cycles + self.held[layers[end]]
-            possible = possible & (self.fastest[layers[end]] <= interval) & (cycles <= interval)
+            layer = layers[end]
+            cycles = cycles + self.held[layer]
+            own = own + torch.where(self.fastest[layer] > interval, self.own[layer], 0)
+            possible = possible & (self.helped[layer] <= interval) & (cycles <= interval)
             if not possible.any():
                 return
-            yield end + 1, int(torch.where(possible, self.sizes + cycles / (interval + 1), inf).argmin())
+            place = int(torch.where(possible, self.sizes + own + cycles / (interval + 1), inf).argmin())
+            yield end + 1, place, int(own[place])
 
 
 #: Times that the multipliers of a layer that may stand alone between others fit into the budget.

@@ -102,12 +102,10 @@ class Builder:
     def _engine_widths(self, engine: Engine) -> dict[str, int]:
         """The widest data, weights and sums of its layers; the second operand of a product counts as weights."""
         operations = [self.design.operations[name] for name in engine.operations]
-        before = [[self.design.operations[name].out.format.width for name in each.inputs] for each in operations]
-        data = max(widths[0] for widths in before)
-        weights = [each.constants["weight"].format.width for each in operations if "weight" in each.constants]
-        weight = max([*weights, *(widths[1] for widths in before if len(widths) > 1)])
-        lengths = [dots(self.design, each).length for each in operations if (dots := KINDS[each.kind].dots)]
-        total = data + weight + (-(-max(lengths) // engine.par_in) * engine.par_in - 1).bit_length()
+        found = [dots(self.design, each) for each in operations if (dots := KINDS[each.kind].dots)]
+        data, weight = (max(getattr(each.formats, which).width for each in found) for which in ("data", "weight"))
+        longest = max(each.length for each in found)
+        total = data + weight + (-(-longest // engine.par_in) * engine.par_in - 1).bit_length()
         return {"ENGINE_DATA_WIDTH": data, "ENGINE_WEIGHT_WIDTH": weight, "ENGINE_SUM_WIDTH": total}
 
     def _add_reader(self) -> None:

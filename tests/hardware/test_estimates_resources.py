@@ -27,6 +27,9 @@ CASES = {
     # Narrow data have small tables, which Yosys takes less time for.
     "wide": (lambda: mlp(8, 6, 5), (8,), 4, (24, 12)),
     "gru": (lambda: Sequences(nn.GRU, "last", units=12), (5, 4), 40, (5, 2)),
+    "gru, bit by bit": (lambda: Sequences(nn.GRU, "last", units=12), (5, 4), 1, (5, 2)),
+    "lstm, shared": (lambda: Sequences(nn.LSTM, "last", units=8), (5, 4), 8, (5, 2)),
+    "lstm, bit by bit": (lambda: Sequences(nn.LSTM, "last", units=8), (5, 4), 2, (5, 2)),
 }
 
 

@@ -40,8 +40,8 @@ CASES = {
     "vit": (lambda: Patches(Encoder()), (3, 8, 8), (24,)),
     "words": (Words, None, (2, 8)),
     "best": (lambda: Best(classes=12, count=4), (5, 8), (2, 20, 240)),
-    "gru": (lambda: Sequences(nn.GRU), (5, 4), (12, 40, 300)),
-    "lstm": (lambda: Sequences(nn.LSTM, "last", num_layers=2), (5, 4), (16, 60, 400)),
+    "gru": (lambda: Sequences(nn.GRU), (5, 4), (1, 5, 12, 40, 300)),
+    "lstm": (lambda: Sequences(nn.LSTM, "last", num_layers=2), (5, 4), (1, 3, 10, 16, 60, 400)),
 }
 
 

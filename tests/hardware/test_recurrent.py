@@ -7,13 +7,15 @@ import torch
 from torch import nn
 
 from mase_server import MaseGraph, passes
+from mase_server.hardware.design import Engine
 from mase_server.hardware.estimates import estimate
-from mase_server.hardware.folding import fold_design
+from mase_server.hardware.folding import count_multiplications, fold_design
 from mase_server.hardware.kinds import KINDS as KIND_OF_OPERATION
 from mase_server.hardware.lowering import lower_graph
 from tests.hardware.simulating import check
 from tests.hardware.test_emission import VERILATOR, emitted
 from tests.hardware.test_lowering import config, integers, quantised
+from tests.hardware.test_rates import built, interval
 
 
 class Sequences(nn.Module):
@@ -116,6 +118,14 @@ def test_every_folding_gives_them(tmp_path, kind, budget):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_multiplications_of_a_sample_are_those_of_its_matrices(kind):
+    steps, ins, units = 10, 4, 6
+    design = lower_graph(quantised(Sequences(kind), torch.randn(2, steps, ins), config()))
+    gates = 4 if kind is nn.LSTM else 3
+    assert count_multiplications(design) == steps * (gates * units * (ins + units) + units * 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_cycles_of_a_folding_are_those_of_the_estimate(kind):
     design = lower_graph(quantised(Sequences(kind), torch.randn(2, 10, 4), config()))
     plain = fold_design(design, multipliers=10_000, copies=1)
@@ -171,3 +181,37 @@ class LastCell(nn.Module):
 def test_the_last_cell_is_refused():
     (told,) = lower_graph(quantised(LastCell(), torch.randn(2, 5, 4), config())).unsupported
     assert "the last result has hardware" in told.why
+
+
+#: Copies, whose samples do not wait for each other, use what one leaves over.
+FEW = [(nn.GRU, 1, 1, 0.99), (nn.GRU, 2, 1, 0.85), (nn.GRU, 6, 1, 0.5), (nn.GRU, 8, 4, 0.85)]
+FEW += [(nn.LSTM, 1, 1, 0.99), (nn.LSTM, 3, 1, 0.75), (nn.LSTM, 8, 1, 0.5), (nn.LSTM, 8, 4, 0.95)]
+
+
+@VERILATOR
+@pytest.mark.parametrize(("kind", "budget", "copies", "share"), FEW)
+def test_a_layer_takes_turns_with_the_others_where_multipliers_are_few(tmp_path, kind, budget, copies, share):
+    samples = 12 * copies + 1
+    design, folding, made = built(Sequences(kind, "last", units=8), (5, 4), samples, budget, copies)
+    assert folding.folds["layer"].engine
+    assert folding.multipliers <= budget
+    assert folding.copies == copies
+    found = interval(made, tmp_path, samples)
+    assert found <= count_multiplications(design) / budget / share
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.01)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_cycles_of_steps_with_an_engine_are_those_of_the_estimate(kind):
+    """While it has no other layers."""
+    design = lower_graph(quantised(Sequences(kind, units=8), torch.randn(2, 10, 4), config()))
+    plain = fold_design(design, multipliers=10_000, copies=1)
+    dots = KIND_OF_OPERATION["recurrent"].dots(design, design.operations["layer"])
+    for lanes in [(1, 1), (2, 1), (1, 3), (3, 5), (4, 6), (8, 12), (5, 32)]:
+        for cycles in (dots.fastest(*lanes), dots.helped(*lanes)[0]):
+            fold = dots.fold(*lanes, cycles, waits=False)
+            assert fold.cycles == cycles
+            folds, engines = {**plain.folds, "layer": fold}, (Engine(*lanes, ("layer",)),)
+            folding = replace(plain, folds=folds, engines=engines, interval=cycles)
+            assert abs(estimate(design, folding).totals["interval"] - cycles) <= cycles / 40, fold

@@ -261,14 +261,8 @@ class Recurrent(Model):
         return self.gru(super().forward(x)[:, None])[0]
 
 
-def test_multipliers_that_no_layer_can_share_are_missing():
-    """Those of a recurrent layer, whose input's gates can."""
-    found = told(model=Recurrent(), multipliers=3)
-    assert "3 multipliers are too few: the 4 layers need 4 at least" in found["refusal"]
-
-
-@pytest.mark.parametrize("model", [Normed, Meaned])
-def test_a_norm_or_a_mean_needs_no_multiplier(model):
+@pytest.mark.parametrize("model", [Normed, Meaned, Recurrent])
+def test_a_norm_a_mean_or_a_last_result_needs_no_multiplier_of_its_own(model):
     found = told(model=model(), multipliers=1)
     assert not found["refusal"]
     assert found["totals"]["multipliers"] == 1

@@ -252,12 +252,13 @@ def of_matmul(given: Given) -> Cost:
 
 
 def of_recurrent(given: Given) -> Cost:
-    """`fixed_recurrent`: a linear layer of the last result, the way to it and back, and a `recurrent_cell`."""
+    """`fixed_recurrent`: a linear layer of the last result, the way to it and back, and a `recurrent_cell`;
+    `shared_recurrent`, whose layer has no multipliers."""
     units, lanes, gates = given[_COLUMNS], given[_OUT], 4 if given["LSTM"] else 3
     ins, outs = given["HIDDEN_PARALLELISM_DIM_0"], given["GATES_PARALLELISM_DIM_0"]
     part, hidden = given["DATA_IN_0_PRECISION_0"], given["HIDDEN_PRECISION_0"]
     layer = {
-        **{name: each for name, each in given.items() if name.startswith(("WEIGHT", "HAS_BIAS", "BIAS"))},
+        **{name: each for name, each in given.items() if name.startswith(("WEIGHT", "HAS_BIAS", "BIAS", "ENGINE"))},
         **dict(zip(("DATA_IN_0_PRECISION_0", "DATA_IN_0_PRECISION_1"), _format_of(given, "HIDDEN"), strict=True)),
         **dict(zip(("DATA_OUT_0_PRECISION_0", "DATA_OUT_0_PRECISION_1"), _format_of(given, "DATA_IN_0"), strict=True)),
         **{"DATA_IN_0_TENSOR_SIZE_DIM_0": units, _IN: ins, _COLUMNS: gates * units, _OUT: outs},
@@ -266,7 +267,8 @@ def of_recurrent(given: Given) -> Cost:
     back = storage.of_width_converter({"DATA_IN_0_PRECISION_0": hidden, _IN: lanes, _OUT: ins})
     steps = counter_cost(units // ins) + 2 * counter_cost(given["DATA_OUT_0_TENSOR_SIZE_DIM_1"])
     control = steps + 2 * counter_cost(units // lanes) + logic_cost(ins * hidden + 20)
-    return of_linear(layer) + to_units + back + control + lanes * _cell_cost(given, units // lanes)
+    products = of_shared_linear(layer) if "ENGINE_SUM_WIDTH" in given else of_linear(layer)
+    return products + to_units + back + control + lanes * _cell_cost(given, units // lanes)
 
 
 def _cell_cost(given: Given, words: int) -> Cost:
@@ -280,12 +282,14 @@ def _cell_cost(given: Given, words: int) -> Cost:
     found += requantise_cost(unit, of_unit, *_format_of(given, "HIDDEN")) + sums_cost(part + 1)
     found += requantise_cost(part + 1, fraction, argument, argument - 4)
     if not is_lstm:
-        sums = sums_cost(part + unit + 1, unit + 1, 2 * unit + 2) + multiplications_cost(2)
+        sums = sums_cost(part + unit + 1, unit + 1, 2 * unit + 2)
+        sums += _product_cost(given, part, unit) + _product_cost(given, unit + 1, unit)
         tanh = requantise_cost(part + unit + 1, fraction + of_unit, argument, argument - 3)
         return found + sums + tanh + requantise_cost(2 * unit + 2, 2 * of_unit, unit, of_unit)
     most = max(of_unit, of_state)
     total = max(unit + state + most - of_state, 2 * unit + most - of_unit) + 1
-    found += sums_cost(total) + multiplications_cost(3) + requantise_cost(total, of_unit + most, state, of_state)
+    found += _product_cost(given, state, unit) + 2 * _product_cost(given, unit, unit)
+    found += sums_cost(total) + requantise_cost(total, of_unit + most, state, of_state)
     found += requantise_cost(part + 1, fraction, argument, argument - 3)
     found += requantise_cost(state, of_state, argument, argument - 3)
     return found + requantise_cost(2 * unit, 2 * of_unit, unit, of_unit)

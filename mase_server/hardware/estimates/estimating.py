@@ -344,6 +344,7 @@ COSTS: Mapping[str, Callable[[Given], Cost]] = {
     "shared_conv2d": arithmetic.of_shared_conv2d,
     "shared_linear": arithmetic.of_shared_linear,
     "shared_matmul": arithmetic.of_shared_matmul,
+    "shared_recurrent": arithmetic.of_recurrent,
     "skid_buffer": storage.of_skid_buffer,
     "stream_concat": storage.of_concat,
     "stream_fork": storage.of_fork,

@@ -27,7 +27,7 @@ from mase_server.hardware.design import (
 from mase_server.hardware.functional import integer_average_pool2d, integer_conv2d, integer_max_pool2d
 from mase_server.hardware.held import Floating, Held, Later, Moved, NoHardware, Unrounded, Whole, node_of
 from mase_server.hardware.kinds.kind import Kind, Rule, Settings, folds_of_means, image_order, image_size
-from mase_server.hardware.kinds.linear import at_pace_of_weights, rows_at_a_time, weight_parameters
+from mase_server.hardware.kinds.linear import at_pace_of_weights, product_formats, rows_at_a_time, weight_parameters
 from mase_server.hardware.kinds.swap import in_order
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 
@@ -157,7 +157,7 @@ def _conv2d_dots(design: Design, operation: Operation) -> Dots:
     groups, windows = operation.options["groups"], prod(operation.out.shape[1:])
     length = channels * prod(kernel)
     feed = max(windows * groups * length, arrival_cycles(design, operation, 1, operation.options["windows"]))
-    return Dots(windows * groups, length, filters // groups, channels, feed)
+    return Dots(product_formats(design, operation), windows * groups, length, filters // groups, channels, feed)
 
 
 def _conv2d_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:

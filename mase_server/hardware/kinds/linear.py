@@ -113,7 +113,7 @@ def at_pace_of_weights(operation: Operation, fold: Fold) -> Fold:
 def _linear_dots(design: Design, operation: Operation) -> Dots:
     features_out, features_in = operation.constants["weight"].shape
     rows = prod(operation.out.shape[:-1])
-    return Dots(rows, features_in, features_out, features_in, rows * features_in)
+    return Dots(product_formats(design, operation), rows, features_in, features_out, features_in, rows * features_in)
 
 
 def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
@@ -123,16 +123,21 @@ def _linear_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
     return ((torch.arange(operation.out.size) // (rows * features_out) + 1) * rows * features_in - 1,)
 
 
-def refuse_sums(design: Design, operation: Operation, length: int) -> str | None:
-    """Why sums of `length` products, with a constant weight or of two streams, have no hardware; None if they have."""
+def product_formats(design: Design, operation: Operation) -> Affine:
+    """The formats of products with a constant weight, or of two streams."""
     data, *other = (design.operations[name].out.format for name in operation.inputs)
     weight, bias = operation.constants.get("weight"), operation.constants.get("bias")
     bias_format = None if bias is None else bias.format
-    formats = Affine(data, other[0] if weight is None else weight.format, bias_format, operation.out.format)
+    return Affine(data, other[0] if weight is None else weight.format, bias_format, operation.out.format)
+
+
+def refuse_sums(dots: Dots) -> str | None:
+    """Why dot products have no hardware; None if they have."""
+    bias = dots.formats.bias
     try:
-        formats.check(length)
+        dots.formats.check(dots.length)
     except ValueError as error:
-        if bias_format is None or (finer := bias_format.fraction_width - formats.product_fraction) <= 0:
+        if bias is None or (finer := bias.fraction_width - dots.formats.product_fraction) <= 0:
             return str(error)
         return f"{error}; its bias has {finer} more bits after the point than its products"
     return None
@@ -225,10 +230,30 @@ def weight_parameters(
 ) -> Parameters:
     """The parameters of a dot product, and its memories. arranged: rearranges its weight, [out, in], to the order of
     flow.  aligned: each row of a word has an exponent of its own."""
-    weight, bias = operation.constants["weight"], operation.constants.get("bias")
+    weight = operation.constants["weight"]
     at_once = fold.groups_at_once(weight.shape[1])
-    lanes, outs = fold.engine or (fold.par_in // at_once * prod(fold.taps), fold.par_out)
-    width, groups = weight.format.width, operation.options.get("groups", 1) // at_once
+    lanes = fold.engine or (fold.par_in // at_once * prod(fold.taps), fold.par_out)
+    groups = operation.options.get("groups", 1) // at_once
+    return constant_parameters(builder, operation, lanes, arranged, groups, aligned) | {
+        **precision_parameters("DATA_OUT_0", operation.out.format),
+        "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[0],
+        "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
+        "RELU": int(operation.options["relu"]),
+    }
+
+
+def constant_parameters(
+    builder: Builder,
+    operation: Operation,
+    lanes_of_word: tuple[int, int],
+    arranged: Callable[[Tensor], Tensor] = lambda weight: weight,
+    groups: int = 1,
+    aligned: bool = False,
+) -> Parameters:
+    """The parameters of the weights and biases of a dot product, and their memories. lanes_of_word: elements and
+    results of a word.  arranged, aligned: as in `weight_parameters`."""
+    weight, bias = operation.constants["weight"], operation.constants.get("bias")
+    (lanes, outs), width = lanes_of_word, weight.format.width
     length, results = prod(weight.shape[1:]), weight.shape[0] // groups
     words = Words(
         groups * -(-results // outs) * -(-length // lanes),
@@ -250,12 +275,7 @@ def weight_parameters(
         words = words_of_bias(pad_results(bias.integers[:, None], groups, outs), bias.format.width, outs)
         found |= precision_parameters("BIAS", bias.format)
         found["BIAS_FILE"] = builder.memory(operation, "bias", outs, words)
-    return found | {
-        **precision_parameters("DATA_OUT_0", operation.out.format),
-        "DATA_OUT_0_TENSOR_SIZE_DIM_0": weight.shape[0],
-        "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
-        "RELU": int(operation.options["relu"]),
-    }
+    return found
 
 
 def _where_weights_are(builder: Builder, operation: Operation, lanes: int, words: Words) -> Parameters:
@@ -354,7 +374,8 @@ def _matmul_folds(design: Design, operation: Operation) -> Iterator[Fold]:
 def _matmul_dots(design: Design, operation: Operation) -> Dots:
     """Every row of the first operand is a vector; the second has to arrive in the same time."""
     count, rows, length, columns = _matmul_sizes(design, operation)
-    return Dots(count * rows, length, columns, length, count * max(rows, columns) * length)
+    feed = count * max(rows, columns) * length
+    return Dots(product_formats(design, operation), count * rows, length, columns, length, feed)
 
 
 def _build_matmul(builder: Builder, operation: Operation) -> Tap:

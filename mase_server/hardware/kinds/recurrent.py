@@ -1,12 +1,14 @@
 """GRU and LSTM: `fixed_recurrent`, behind a linear layer of the input.
 
 Gates of the input are sums of products of a linear layer of their own, for all steps. What the last result adds, the
-gates and the state are in one component; each layer of several has both.
+gates and the state are in one component; each layer of several has both. An engine can make the products with the last
+result: `shared_recurrent`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +17,15 @@ from torch import Tensor, fx, nn
 
 from mase_server.formats import with_parameters
 from mase_server.formats.fixed import FixedPoint
-from mase_server.hardware.arithmetic import Recurrent
+from mase_server.hardware.arithmetic import Affine, Recurrent
 from mase_server.hardware.arithmetic.linear import GATES
-from mase_server.hardware.design import Constant, Design, Fold, Operation, Stream, find_divisors
+from mase_server.hardware.design import MOST_SERIAL, Constant, Design, Dots, Fold, Operation, Stream, find_divisors
 from mase_server.hardware.functional import integer_recurrent
 from mase_server.hardware.held import Held, Layout, NoHardware, Whole
 from mase_server.hardware.kinds.kind import Kind, row_major
+from mase_server.hardware.kinds.linear import constant_parameters
 from mase_server.hardware.kinds.swap import in_order
-from mase_server.hardware.memories import Words, words_of_bias, words_of_weight
+from mase_server.hardware.memories import words_of_bias
 from mase_server.hardware.verilog import Parameters, Tap, precision_parameters, stream_ports
 from mase_server.ir.build import attribute
 from mase_server.ir.number_formats import operator_of
@@ -198,27 +201,120 @@ def _recurrent_folds(design: Design, operation: Operation) -> Iterator[Fold]:
     for lanes in find_divisors(units):
         for outs in find_divisors(formats.gates) if lanes == 1 else [formats.gates * lanes]:
             for ins in find_divisors(units):
-                yield _fold(formats, steps, units, (ins, outs, lanes))
+                for serial in (False, True) if lanes <= MOST_SERIAL else (False,):
+                    yield _fold(formats, steps, units, (ins, outs, lanes), serial)
 
 
-def _fold(formats: Recurrent, steps: int, units: int, lanes: tuple[int, int, int]) -> Fold:
+def _fold(formats: Recurrent, steps: int, units: int, lanes: tuple[int, int, int], serial: bool) -> Fold:
     """lanes: of the last result, of gates, and of units."""
     (ins, outs, results), gates = lanes, formats.gates
     beats, passes, common = units // ins, units * gates // outs, gcd(ins, results)
     # The gates of a unit that come one after the other are collected, and then take turns at the tables.
     collected = gates // outs if outs < gates else 0
-    turns = (units // results - 1) * (gates + max(0, collected - 1)) + collected
+    beat = _serial_cycles(formats) if serial else gates + max(0, collected - 1)
+    turns = (units // results - 1) * beat + (max(1, collected) - 1) * beats + (collected > 0)
     converted = results // common - (ins == common) - (results == common)
     step = (
         max((passes - 1) * beats + (collected > 0), turns) + gates + (ins - 1).bit_length() + converted - (passes == 1)
     )
-    multipliers = ins * outs + results * (3 if formats.is_lstm else 2)
-    cycles = steps * (step + _LATENCY)
-    return Fold(gates * results, results, cycles, multipliers, taps=(ins, outs))
+    own, products = _products(formats, units, serial)
+    cycles = steps * (step + _LATENCY + (_serial_cycles(formats) - _CELL if serial else 0))
+    return Fold(
+        gates * results,
+        results,
+        cycles,
+        ins * outs + own * results,
+        (ins, outs),
+        serial=serial,
+        multiplied=steps * products,
+    )
 
 
-#: Cycles from the last result of a step to the first gates of the next one, and from the last gates to their result.
-_LATENCY = 24
+def _products(formats: Recurrent, units: int, serial: bool) -> tuple[int, int]:
+    """Multipliers for the gates and the state of a unit, and multiplications of a step."""
+    own = 0 if serial else 3 if formats.is_lstm else 2
+    return own, units * (units * formats.gates + own)
+
+
+def _serial_cycles(formats: Recurrent) -> int:
+    """Cycles from the last gates of a unit to its result if two products, one after the other, are made bit by bit."""
+    return _CELL + 2 * (formats.unit.width + 1)
+
+
+#: Cycles from the last gates of a unit to its result; and these and the ones from the last result of a step to the
+#: first gates of the next one.
+_CELL, _LATENCY = 14, 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps(Dots):
+    """Dot products with a last result, which a shared engine computes: a step's begin when the one before is whole.
+    Other layers use the engine meanwhile. Gates and state multiply bit by bit unless that is too slow."""
+
+    recurrent: Recurrent
+
+    def fold(self, par_in: int, par_out: int, interval: int, waits: bool) -> Fold:
+        """The fold with an engine of so many lanes; waits: no operation waits for its streams."""
+        found = self._with_engine(par_in, par_out, serial=True)
+        return found if found.cycles <= interval else self._with_engine(par_in, par_out, serial=False)
+
+    def fastest(self, par_in: int, par_out: int) -> int:
+        """Cycles of a sample's steps with an engine to itself."""
+        return self._with_engine(par_in, par_out, serial=True).cycles
+
+    def helped(self, par_in: int, par_out: int) -> tuple[int, int]:
+        """The same with multipliers for gates and state, and their number."""
+        found = self._with_engine(par_in, par_out, serial=False)
+        return found.cycles, found.multipliers
+
+    @property
+    def chained(self) -> bool:
+        """A step waits for the one before."""
+        return True
+
+    def held(self, par_in: int, par_out: int) -> int:
+        """Those of the engine: the input of the next step waits in a fifo, so that others need not wait."""
+        return self.cycles(par_in, par_out)
+
+    def _with_engine(self, par_in: int, par_out: int, serial: bool) -> Fold:
+        """With the fewest units at once that keep up with the engine."""
+        gates, held, engine = self.recurrent.gates, self.cycles(par_in, par_out), (par_in, par_out)
+        beats, passes = -(-self.length // par_in), -(-self.results // par_out)
+        turn, cell = (_serial_cycles(self.recurrent),) * 2 if serial else (gates, _CELL)
+        few = [each for each in find_divisors(self.length) if not serial or each <= MOST_SERIAL]
+        lanes = next((each for each in few if self.length // each * turn <= passes * beats), few[-1])
+        ins, together = gcd(lanes, par_in), gates * lanes
+        outs = gcd(together, par_out)
+        # The engine's results leave in narrow beats, and units are gathered from these.
+        pace, left = max(beats, par_out // outs), ((self.results - 1) % par_out + 1) // outs
+        first = (together - 1) // par_out * pace + ((together - 1) % par_out + 1) // outs
+        turn += 0 if serial else together // outs - 1
+        last = max((passes - 1) * pace + left, first + (self.length // lanes - 1) * turn)
+        converted = (lanes // ins if lanes > ins else 0) + (together > outs)
+        step = converted + beats + (par_in - 1).bit_length() + last + _OF_ENGINE + gates - 1 + cell
+        cycles = self.vectors * step
+        own, products = _products(self.recurrent, self.length, serial)
+        return Fold(
+            together,
+            lanes,
+            cycles,
+            own * lanes,
+            (ins, outs),
+            engine,
+            held,
+            serial,
+            multiplied=self.vectors * products,
+        )
+
+
+#: Cycles from a last result to the engine and back, without those of a burst and of its sums.
+_OF_ENGINE = 12
+
+
+def _recurrent_dots(design: Design, operation: Operation) -> Dots:
+    (steps, units), formats = operation.out.shape, _formats_of(operation)
+    products = Affine(formats.hidden, formats.weight, formats.bias, formats.parts)
+    return _Steps(products, steps, units, formats.gates * units, units, steps * units, formats)
 
 
 def _recurrent_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]:
@@ -229,33 +325,29 @@ def _recurrent_reach(design: Design, operation: Operation) -> tuple[Tensor, ...]
 def _build_recurrent(builder: Builder, operation: Operation) -> Tap:
     fold, formats = builder.folding.folds[operation.name], _formats_of(operation)
     (steps, units), (ins, outs) = operation.out.shape, fold.taps
-    weight, bias = operation.constants["weight"], operation.constants.get("bias")
     source = _wait(builder, operation, builder.read(operation, fold.par_in), units // fold.par_out)
     to = builder.wires(f"{operation.name}_cast", fold.par_out, formats.unit.width)
     parameters: Parameters = {
         "LSTM": int(formats.is_lstm),
+        "SERIAL": int(fold.serial),
         **precision_parameters("DATA_IN_0", formats.parts),
         **precision_parameters("HIDDEN", formats.hidden),
         "HIDDEN_PARALLELISM_DIM_0": ins,
         "GATES_PARALLELISM_DIM_0": outs,
-        **precision_parameters("WEIGHT", weight.format),
-        "HAS_BIAS": int(bias is not None),
+        **constant_parameters(builder, operation, fold.engine or fold.taps),
         "ARGUMENT_WIDTH": formats.argument,
         **precision_parameters("CELL", formats.cell),
         **precision_parameters("DATA_OUT_0", formats.unit),
         "DATA_OUT_0_TENSOR_SIZE_DIM_0": units,
         "DATA_OUT_0_TENSOR_SIZE_DIM_1": steps,
         "DATA_OUT_0_PARALLELISM_DIM_0": fold.par_out,
-        "WEIGHT_FILE": builder.memory(operation, "weight", ins * outs, _weight_words(weight, ins, outs)),
     }
-    if bias is not None:
-        words = words_of_bias(bias.integers, bias.format.width, outs)
-        parameters |= precision_parameters("BIAS", bias.format)
-        parameters["BIAS_FILE"] = builder.memory(operation, "bias", outs, words)
     for name, table in (("sigmoid", formats.sigmoid_words), ("tanh", formats.tanh_words)):
         file = builder.file(operation, name, formats.unit.width, words_of_bias(table, formats.unit.width, 1))
         parameters[f"{name.upper()}_FILE"] = file
-    builder.instance(f"{operation.name}_i", "fixed_recurrent", parameters, stream_ports(source, to), operation.name)
+    engine = builder.engine_of(operation, parameters)
+    module, ports = "shared_recurrent" if engine else "fixed_recurrent", {**stream_ports(source, to), **engine}
+    builder.instance(f"{operation.name}_i", module, parameters, ports, operation.name)
     return builder.skid(operation, to)
 
 
@@ -267,10 +359,13 @@ def _wait(builder: Builder, operation: Operation, source: Tap, beats: int) -> Ta
     return to
 
 
-def _weight_words(weight: Constant, ins: int, outs: int) -> Words:
-    width = weight.format.width
-    count = weight.given.numel() // (ins * outs)
-    return Words(count, width, lambda: words_of_weight(weight.integers, width, ins, outs).make())
-
-
-RECURRENT_KIND = Kind("recurrent", _recurrent_node, _build_recurrent, {}, row_major, _recurrent_folds, _recurrent_reach)
+RECURRENT_KIND = Kind(
+    "recurrent",
+    _recurrent_node,
+    _build_recurrent,
+    {},
+    row_major,
+    _recurrent_folds,
+    _recurrent_reach,
+    dots=_recurrent_dots,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd, prod
 
 from mase_server.hardware.memories import place_regions
@@ -162,18 +162,26 @@ def _linear_processes(
 
 
 def _recurrent_timing(given: Given, place: Place) -> Iterable[Process]:
-    """A linear layer of the last result, gates that take turns, and the way back."""
+    """A linear layer of the last result, with an engine or without, gates that take turns, and the way back."""
     units, lanes, gates = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"], given[_OUT], 4 if given["LSTM"] else 3
     ins, outs = given["HIDDEN_PARALLELISM_DIM_0"], given["GATES_PARALLELISM_DIM_0"]
     vector, some, both, turns, results, back = (place.link() for _ in range(6))
     kept = some if outs == gates * lanes else place.link()
     hidden = back if ins == lanes else place.link()
     yield products.feed_back(back, vector, units // ins)
-    yield from _linear_processes(vector, some, (units, gates * units), (ins, outs), place)
+    if "ENGINE_SUM_WIDTH" in given:
+        wide, layer = place.link(), {**given, "DATA_OUT_0_TENSOR_SIZE_DIM_0": gates * units, _OUT: outs}
+        yield streams.widen_beats(vector, wide, given["ENGINE_PARALLELISM_DIM_0"] // ins, units // ins)
+        yield from _shared_timing(wide, layer, units, 1, replace(place, outs=(some,)))
+    else:
+        yield from _linear_processes(vector, some, (units, gates * units), (ins, outs), place)
     yield from () if kept is some else _convert_width(some, kept, outs, gates * lanes, place)
     yield streams.join_beats((place.links[0], kept), both)
-    yield streams.delay_beats(both, turns, gates - 1)
-    yield from streams.pipeline_processes(turns, results, 14)
+    if given["SERIAL"]:
+        yield streams.beats_one_by_one(both, results, gates - 1, 14 + 2 * (given["DATA_OUT_0_PRECISION_0"] + 1))
+    else:
+        yield streams.delay_beats(both, turns, gates - 1)
+        yield from streams.pipeline_processes(turns, results, 14)
     yield streams.fork_beats(results, (hidden, place.outs[0]))
     yield from () if hidden is back else _convert_width(hidden, back, lanes, ins, place)
 
@@ -514,6 +522,7 @@ TIMINGS: Mapping[str, Timing] = {
     "shared_conv2d": _shared_conv2d_timing,
     "shared_linear": _shared_vectors_timing,
     "shared_matmul": _shared_vectors_timing,
+    "shared_recurrent": _recurrent_timing,
     "skid_buffer": _fifo_timing(lambda given: 2),
     "stream_concat": _concat_timing,
     "stream_fork": _fork_timing,

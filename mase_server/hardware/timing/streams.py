@@ -147,6 +147,24 @@ def delay_beats(link: Link, out: Link, cycles: int) -> Process:
         link.take(out.taken[index])
 
 
+def beats_one_by_one(link: Link, out: Link, turns: int, cycles: int) -> Process:
+    """Beats of a component that works on one at a time: each takes `turns` further cycles to enter, the last of them no
+    earlier than the one before leaves, and is offered `cycles` later."""
+    offered = left = -1
+    for index in count():
+        while len(out.taken) < index:
+            yield out.taken
+        while len(link.offered) <= index:
+            yield link.offered
+        first = link.there(index)
+        if index:
+            # Until the beat before is offered, the other turns move ahead of it; then they wait with it.
+            first, left = max(first, offered - turns), out.taken[index - 1]
+        entered = link.take(max(first, left) + turns - max(0, offered - first))
+        offered = entered + cycles
+        out.offered.add(offered)
+
+
 def concat_beats(links: Sequence[Link], beats: Sequence[int], out: Link) -> Process:
     """`beats` beats of one stream, then of the next, in turns; nothing is stored."""
     moved = 0
