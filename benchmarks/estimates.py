@@ -110,6 +110,28 @@ class Patches(nn.Module):
         return self.head(x.mean(1))  # type: ignore[no-any-return]
 
 
+class Sequences(nn.Module):
+    """A recurrent layer, or several, and a head that reads the last result."""
+
+    def __init__(self, layer: nn.RNNBase, results: int) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(layer.hidden_size, results)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores of sequences [N, steps, features]."""
+        return self.head(self.layer(x)[0][:, -1])  # type: ignore[no-any-return]
+
+
+def gru() -> nn.Module:
+    """A recogniser of spoken words."""
+    return Sequences(nn.GRU(10, 32, batch_first=True), 12)
+
+
+def lstm() -> nn.Module:
+    """A forecast of a series of measurements."""
+    return Sequences(nn.LSTM(4, 24, num_layers=2, batch_first=True), 4)
+
+
 def mlp() -> nn.Module:
     """The jet-tagging MLP."""
     layers = [layer for sizes in pairwise((16, 64, 32, 32, 5)) for layer in (nn.Linear(*sizes), nn.ReLU())]
@@ -143,6 +165,8 @@ NETWORKS: Mapping[str, Network] = {
     "residual": Network(Residual, "x", (3, 12, 12), (16, 60)),
     "encoder": Network(encoder, "src", (8, 32), (4, 24, 100)),
     "vit": Network(Patches, "x", (3, 16, 16), (60,)),
+    "gru": Network(gru, "x", (25, 10), (2, 16)),
+    "lstm": Network(lstm, "x", (24, 4), (2, 16)),
     "resnet8": Network(resnet8, "x", (3, 32, 32), (200,)),
 }
 #: What `--ideal` shows.
