@@ -136,8 +136,8 @@ def find_divisors(number: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Multipliers that operations use in turn, in the order of the data. par_in, par_out: its lanes, which are padded
-    where they divide no sizes."""
+    """Multipliers that operations use in turn; a later one comes first. They stand in the order of the data, but for
+    those that wait for themselves. par_in, par_out: its lanes, which are padded where they divide no sizes."""
 
     par_in: int
     par_out: int

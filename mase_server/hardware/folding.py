@@ -315,9 +315,16 @@ class _Sharing:
             for end, place, own in self._groups_from(layers, first, interval):
                 par_in, par_out = self.lanes[place].tolist()
                 if (count := before + par_in * par_out + own) < best[end][0]:
-                    engine = Engine(par_in, par_out, tuple(self.names[each] for each in layers[first:end]))
+                    engine = Engine(par_in, par_out, self._order_turns(layers[first:end]))
                     best[end] = count, (*engines, engine)
         return best[-1]
+
+    def _order_turns(self, layers: Sequence[int]) -> tuple[str, ...]:
+        """The layers of an engine, of which a later one comes first: recurrent layers do, which wait for themselves,
+        the first of them before all others, so that it is ahead of what reads it."""
+        names = [self.names[each] for each in layers]
+        chained = [name for name in names if self.dots[name].chained]
+        return *(name for name in names if name not in chained), *reversed(chained)
 
     def _groups_from(self, layers: Sequence[int], first: int, interval: int) -> Iterator[tuple[int, int, int]]:
         """The ends of the groups that begin with a layer, the places of their lanes, the smallest, then fastest, and

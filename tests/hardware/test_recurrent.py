@@ -215,3 +215,14 @@ def test_the_cycles_of_steps_with_an_engine_are_those_of_the_estimate(kind):
             folds, engines = {**plain.folds, "layer": fold}, (Engine(*lanes, ("layer",)),)
             folding = replace(plain, folds=folds, engines=engines, interval=cycles)
             assert abs(estimate(design, folding).totals["interval"] - cycles) <= cycles / 40, fold
+
+
+@VERILATOR
+def test_a_layer_that_waits_for_itself_comes_before_those_that_read_it(tmp_path):
+    """While its steps wait for each other, other layers work for earlier ones."""
+    samples = 12
+    design, folding, made = built(Sequences(nn.LSTM, "last", units=16, num_layers=2), (12, 4), samples, 12)
+    found = interval(made, tmp_path, samples)
+    assert found <= count_multiplications(design) / 12 / 0.95
+    assert estimate(design, folding).totals["interval"] == pytest.approx(found, rel=0.01)
+    check(made, tmp_path, [("--stall", "40"), ("--stall", "40", "--seed", "5", "--reset", "700")])

@@ -31,13 +31,14 @@ from mase_server.hardware.verilog import Instance, Netlist, read_parameters
 @dataclass(frozen=True, slots=True)
 class Place:
     """The streams that an instance reads and gives, the samples that have been sent so far, and the engine that it
-    shares; one of its own for an instance without."""
+    shares, one of its own for an instance without; turn: its number among those that share it."""
 
     queue: Queue
     links: tuple[Link, ...]
     outs: tuple[Link, ...]
     samples: Times
     engine: Engine
+    turn: int
 
     def link(self) -> Link:
         """A stream inside the instance."""
@@ -194,8 +195,7 @@ def _shared_timing(
     lanes, outs = given["ENGINE_PARALLELISM_DIM_0"], given["ENGINE_PARALLELISM_DIM_1"]
     results, beats, lanes_out = given["DATA_OUT_0_TENSOR_SIZE_DIM_0"] // groups, -(-length // lanes), given[_OUT]
     bursts, turns, given_back, passes = place.link(), place.link(), place.link(), -(-results // outs)
-    place.engine.turns.append(turns)
-    place.engine.lengths.append(beats)
+    place.engine.turns[place.turn] = turns, beats
     yield from products.repeat_whole_vectors(wide, bursts, beats, passes)
     if matrices is not None:
         ends, done, ready = place.times(), place.times(), bursts
@@ -618,7 +618,9 @@ def _processes_of_instance(found: Running, instance: Instance) -> Iterator[Proce
     numbers = read_parameters(instance)
     links, outs = (tuple(map(found.link, valid_wires(instance, way))) for way in ("in", "out"))
     engine = found.engines.setdefault(instance.ports.get("engine_total", ""), Engine())
-    yield from TIMINGS[instance.module](numbers, Place(found.queue, links, outs, found.samples, engine))
+    turn = re.search(r"\[(\d+)\]$", instance.ports.get("engine_request", ""))
+    place = Place(found.queue, links, outs, found.samples, engine, int(turn[1]) if turn else 0)
+    yield from TIMINGS[instance.module](numbers, place)
 
 
 #: The streams whose handshakes are vectors.

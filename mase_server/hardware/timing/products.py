@@ -177,31 +177,32 @@ def take_turns(bursts: Link, turns: Link, out: Link, length: int, levels: int) -
 class Engine:
     """An engine between its layers: one burst after another, the highest layer first.
 
-    lengths: cycles of a burst of each layer.  free: the first cycle in which another burst may begin.
+    turns: by the number of a layer, its bursts and the cycles of one.  free: the first cycle in which another burst may
+    begin.
     """
 
-    turns: list[Link] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
+    turns: dict[int, tuple[Link, int]] = field(default_factory=dict)
     free: int = 0
 
     def begins(self) -> int | None:
         """The cycle in which the next burst begins; None if no layer has one."""
-        firsts = [first for first in self._firsts() if first is not None]
+        firsts = self._firsts().values()
         return max(self.free, min(firsts)) if firsts else None
 
     def grant(self) -> None:
         """Let that burst move."""
         cycle = self.begins()
         assert cycle is not None
-        ready = [index for index, first in enumerate(self._firsts()) if first is not None and first <= cycle]
-        link, length = self.turns[ready[-1]], self.lengths[ready[-1]]
+        link, length = self.turns[max(layer for layer, first in self._firsts().items() if first <= cycle)]
         self.free = link.take(cycle + length - 1) + 1
 
-    def _firsts(self) -> Iterator[int | None]:
-        """The first cycle in which each layer's next burst could begin."""
-        for link, length in zip(self.turns, self.lengths, strict=True):
-            index = len(link.taken)
-            yield link.offered[index] - length + 1 if index < len(link.offered) else None
+    def _firsts(self) -> dict[int, int]:
+        """The first cycle in which the next burst of each layer that has one could begin."""
+        return {
+            layer: link.offered[len(link.taken)] - length + 1
+            for layer, (link, length) in self.turns.items()
+            if len(link.taken) < len(link.offered)
+        }
 
 
 @dataclass(slots=True)
