@@ -120,7 +120,7 @@ def test_the_text_is_told_with_the_nodes_that_each_operation_stands_for(served):
     assert (told["model"], told["module"], told["folder"], told["files"]) == ("Net", "net", None, [])
     assert (told["build"]["multipliers"], told["weights"]) == (12, "random weights (seed 0)")
     # The server adds what the part's clock makes of it.
-    assert {*told["totals"], "clock", "rams", "samples"} == set(TOTAL_KEYS)
+    assert {*told["totals"], "clock", "copies", "rams", "samples"} == set(TOTAL_KEYS)
     found = {operation["name"]: names(job, operation["rows"]) for operation in told["operations"]}
     # The dropout is in no operation: it does nothing.
     assert found == {"x": ["x"], "fc1": ["fc1", "relu"], "fc2": ["fc2"]}
