@@ -126,6 +126,7 @@ ESTIMATE_MEANINGS = {
     "clock": "of the whole with `--target`, cycles a second",
     "samples": "of the whole with `--target`, samples a second",
     "rams": "of a chip: the memories that are written, each size as [words, bits of a word, number of them]",
+    "copies": "of the whole, the number of copies that take samples in turn; missing for one",
 }  # fmt: skip
 SYNTHESIS_KEYS = {
     "luts": "look-up tables of four inputs, with those in carries and small memories", "flip_flops": "registers",
