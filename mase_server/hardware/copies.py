@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from mase_server.hardware.design import Design, Folding, Operation, find_divisors
 from mase_server.hardware.netlist import build_netlist
-from mase_server.hardware.verilog import Instance, Netlist, Tap, Wires, stream_ports
+from mase_server.hardware.verilog import Instance, Netlist, Tap, name_tap, stream_ports
 
 #: What the name of the module around the copies adds to that of the top module.
 COPIES_SUFFIX = "_copies"
@@ -64,10 +64,8 @@ def surround_copies(design: Design, folding: Folding, one: Netlist, module: str)
     for index, (operation, tap) in enumerate(zip(design.inputs, one.inputs, strict=True)):
         around.add_input(f"data_in_{index}", operation, tap)
     for copy in map(copy_name, range(folding.copies)):
-        ports = {"clk": "clk", "rst": "rst"} | {
-            f"{name}{end}": f"{copy}_{name}{end}" for name in names for end in ("", "_valid", "_ready")
-        }
-        around.made.instances.append(Instance(f"{copy}_i", module, {}, ports))
+        ports = {f"{name}{end}": f"{copy}_{name}{end}" for name in names for end in ("", "_valid", "_ready")}
+        around.made.add_instance(f"{copy}_i", module, {}, ports)
     for index, (operation, tap) in enumerate(zip(results, one.outputs, strict=True)):
         around.add_output(f"data_out_{index}", operation, tap)
     return around.made
@@ -82,19 +80,20 @@ class _Around:
     def add_input(self, name: str, operation: Operation, tap: Tap) -> None:
         """An input, whose samples the copies take in turn. tap: that of a copy."""
         wide, beats = self._widened(operation, tap)
-        port, turns = Tap(name, f"{name}_valid", f"{name}_ready", wide, tap.bits), f"{name}_turns"
+        port, turns = name_tap(name, wide, tap.bits), f"{name}_turns"
         self.made.inputs.append(port)
         self.made.handshakes.append((turns, self.copies))
         ports = {"data_in_0_valid": port.valid, "data_in_0_ready": port.ready}
         ports |= {"data_out_0_valid": f"{turns}_valid", "data_out_0_ready": f"{turns}_ready"}
-        self._add(turns, "round_robin_split", {"COUNT": self.copies, "BEATS": beats}, ports, operation)
+        parameters = {"COUNT": self.copies, "BEATS": beats}
+        self.made.add_instance(f"{turns}_i", "round_robin_split", parameters, ports, operation.name)
         for number, copy in enumerate(map(copy_name, range(self.copies))):
             source = Tap(name, f"{turns}_valid[{number}]", f"{turns}_ready[{number}]", wide, tap.bits)
-            to = self._wires(f"{copy}_{name}", tap.lanes, tap.bits)
-            between = to if wide == tap.lanes else self._wires(f"{copy}_{name}_wide", wide, tap.bits)
+            to = self.made.add_wires(f"{copy}_{name}", tap.lanes, tap.bits)
+            between = to if wide == tap.lanes else self.made.add_wires(f"{copy}_{name}_wide", wide, tap.bits)
             self._store(f"{copy}_{name}", source, between, beats, operation)
             if between is not to:
-                self._convert(f"{copy}_{name}", between, to, operation)
+                self.made.add_converter(f"{copy}_{name}_width_i", between, to, operation.name)
 
     def add_output(self, name: str, operation: Operation, tap: Tap) -> None:
         """An output, to which the copies give their samples in turn. tap: that of a copy."""
@@ -103,17 +102,17 @@ class _Around:
         self.made.handshakes.append((turns, self.copies))
         self.made.vectors.append((turns, self.copies * width))
         for number, copy in enumerate(map(copy_name, range(self.copies))):
-            source = self._wires(f"{copy}_{name}", tap.lanes, tap.bits)
-            between = source if wide == tap.lanes else self._wires(f"{copy}_{name}_wide", wide, tap.bits)
+            source = self.made.add_wires(f"{copy}_{name}", tap.lanes, tap.bits)
+            between = source if wide == tap.lanes else self.made.add_wires(f"{copy}_{name}_wide", wide, tap.bits)
             if between is not source:
-                self._convert(f"{copy}_{name}", source, between, operation)
+                self.made.add_converter(f"{copy}_{name}_width_i", source, between, operation.name)
             part = f"{turns}[{number * width}+:{width}]"
             to = Tap(part, f"{turns}_valid[{number}]", f"{turns}_ready[{number}]", wide, tap.bits)
             self._store(f"{copy}_{name}", between, to, beats, operation)
-        merged = self._wires(f"{name}_merged", wide, tap.bits)
-        ports = stream_ports(Tap(turns, f"{turns}_valid", f"{turns}_ready", wide, tap.bits), merged)
+        merged = self.made.add_wires(f"{name}_merged", wide, tap.bits)
+        ports = stream_ports(name_tap(turns, wide, tap.bits), merged)
         parameters = {"DATA_WIDTH": width, "COUNT": self.copies, "BEATS": beats}
-        self._add(turns, "round_robin_merge", parameters, ports, operation)
+        self.made.add_instance(f"{turns}_i", "round_robin_merge", parameters, ports, operation.name)
         self.made.outputs.append(merged)
 
     def _widened(self, operation: Operation, tap: Tap) -> tuple[int, int]:
@@ -125,30 +124,7 @@ class _Around:
     def _store(self, name: str, source: Tap, to: Tap, beats: int, operation: Operation) -> None:
         """A sample waits for its copy, or for its turn."""
         parameters = {"DATA_WIDTH": source.width, "DEPTH": max(_LEAST, beats)}
-        self._add(f"{name}_fifo", "fifo", parameters, stream_ports(source, to), operation)
-
-    def _convert(self, name: str, source: Tap, to: Tap, operation: Operation) -> None:
-        parameters = {
-            "DATA_IN_0_PRECISION_0": source.bits,
-            "DATA_IN_0_PARALLELISM_DIM_0": source.lanes,
-            "DATA_OUT_0_PARALLELISM_DIM_0": to.lanes,
-        }
-        self._add(f"{name}_width", "width_converter", parameters, stream_ports(source, to), operation)
-
-    def _wires(self, name: str, lanes: int, bits: int) -> Tap:
-        self.made.wires.append(Wires(name, lanes * bits))
-        return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
-
-    def _add(
-        self,
-        name: str,
-        module: str,
-        parameters: dict[str, int],
-        ports: dict[str, str],
-        operation: Operation,
-    ) -> None:
-        ports = {"clk": "clk", "rst": "rst", **ports}
-        self.made.instances.append(Instance(f"{name}_i", module, parameters, ports, operation.name))
+        self.made.add_instance(f"{name}_fifo_i", "fifo", parameters, stream_ports(source, to), operation.name)
 
 
 #: Beats of a buffer that takes and gives one in each cycle.

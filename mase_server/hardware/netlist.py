@@ -14,13 +14,11 @@ from mase_server.hardware.kinds import KINDS
 from mase_server.hardware.memories import Words, place_regions
 from mase_server.hardware.networks import Network
 from mase_server.hardware.verilog import (
-    Instance,
     Joined,
     Memory,
     Netlist,
     Parameters,
     Tap,
-    Wires,
     memory_ports,
     stream_ports,
 )
@@ -177,19 +175,12 @@ class Builder:
         if lanes is None or tap.lanes == lanes:
             return tap
         made = self.wires(f"{operation.name}_in_{index}", lanes, tap.bits)
-        parameters = {
-            "DATA_IN_0_PRECISION_0": tap.bits,
-            "DATA_IN_0_PARALLELISM_DIM_0": tap.lanes,
-            "DATA_OUT_0_PARALLELISM_DIM_0": lanes,
-        }
-        ports = stream_ports(tap, made)
-        self.instance(f"{operation.name}_width_{index}", "width_converter", parameters, ports, operation.name)
+        self.made.add_converter(f"{operation.name}_width_{index}", tap, made, operation.name)
         return made
 
     def wires(self, name: str, lanes: int, bits: int) -> Tap:
         """New wires for a stream."""
-        self.made.wires.append(Wires(name, lanes * bits))
-        return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
+        return self.made.add_wires(name, lanes, bits)
 
     def drop(self, tap: Tap) -> None:
         """Leave a stream unread; its beats are always accepted."""
@@ -205,8 +196,7 @@ class Builder:
         network: Network | None = None,
     ) -> None:
         """Add an instance, with clock and reset."""
-        clocked = {"clk": "clk", "rst": "rst"} if module != "stream_join" else {}
-        self.made.instances.append(Instance(name, module, parameters, {**clocked, **ports}, operation, network))
+        self.made.add_instance(name, module, parameters, ports, operation, network)
 
     def memory(self, operation: Operation, name: str, lanes: int, words: Sequence[int]) -> str:
         """Add a memory file with the words of a constant; return its name."""

@@ -220,6 +220,11 @@ class Tap:
         return self.lanes * self.bits
 
 
+def name_tap(name: str, lanes: int, bits: int) -> Tap:
+    """The wires of a stream that are called after its data."""
+    return Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
+
+
 @dataclass(frozen=True, slots=True)
 class Wires:
     """The three wires of a stream, by the name of its data."""
@@ -292,6 +297,33 @@ class Netlist:
     regions: list[Memory] = field(default_factory=list)
     port: int = 0
     pace: float = 1.0
+
+    def add_wires(self, name: str, lanes: int, bits: int) -> Tap:
+        """Add the wires of a stream."""
+        self.wires.append(Wires(name, lanes * bits))
+        return name_tap(name, lanes, bits)
+
+    def add_instance(
+        self,
+        name: str,
+        module: str,
+        parameters: Parameters | dict[str, int],
+        ports: Mapping[str, str],
+        operation: str = "",
+        network: Network | None = None,
+    ) -> None:
+        """Add an instance, with clock and reset."""
+        clocked = {"clk": "clk", "rst": "rst", **ports}
+        self.instances.append(Instance(name, module, parameters, clocked, operation, network))
+
+    def add_converter(self, name: str, source: Tap, to: Tap, operation: str) -> None:
+        """Add what changes the elements of a beat from those of a stream to those of another."""
+        parameters = {
+            "DATA_IN_0_PRECISION_0": source.bits,
+            "DATA_IN_0_PARALLELISM_DIM_0": source.lanes,
+            "DATA_OUT_0_PARALLELISM_DIM_0": to.lanes,
+        }
+        self.add_instance(name, "width_converter", parameters, stream_ports(source, to), operation)
 
 
 def stream_ports(source: Tap, to: Tap) -> dict[str, str]:

@@ -16,7 +16,7 @@ from mase_server.hardware.indices import as_input
 from mase_server.hardware.kinds.conv2d import by_pixels
 from mase_server.hardware.kinds.kind import Kind, row_major
 from mase_server.hardware.memories import Words, words_of
-from mase_server.hardware.verilog import Parameters, Tap, stream_ports
+from mase_server.hardware.verilog import Parameters, Tap, name_tap, stream_ports
 from mase_server.ir.number_formats import operator_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def _build_entry(builder: Builder, operation: Operation) -> Tap:
     """The port, as wide as its first reader wants it."""
     name = f"data_in_{len(builder.made.inputs)}"
     lanes, bits = builder.lanes_wanted(operation), operation.out.format.width
-    tap = Tap(name, f"{name}_valid", f"{name}_ready", lanes, bits)
+    tap = name_tap(name, lanes, bits)
     builder.made.inputs.append(tap)
     return tap
 
