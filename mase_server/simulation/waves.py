@@ -29,6 +29,7 @@ STATES = ("works", "waits for multipliers", "waits for room", "waits for data", 
 _COLUMNS = 100
 #: The instance of `fixed_mac` wherever there is one: its `valid` is high in the cycles in which factors arrive.
 _MULTIPLIERS = "mac"
+#: The instances of copies but the first, in a design that has several.
 _OTHER_COPY = re.compile(r"copy_[1-9]\d*_i")
 
 

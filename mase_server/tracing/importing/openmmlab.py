@@ -65,7 +65,7 @@ class Registry:
         return len(self.module_dict)
 
     def get(self, key: str) -> Any:
-        """What was registered under a name, also behind a scope as in `mmdet.ResNet`; None if nothing was."""
+        """The class or function of a name, also behind a scope as in `mmdet.ResNet`; None if there is none."""
         plain = key.rpartition(".")[2]
         found = self.module_dict.get(key, self.module_dict.get(plain))
         return self.parent.get(key) if found is None and self.parent is not None else found
@@ -79,7 +79,7 @@ class Registry:
         return module
 
     def build(self, cfg: Config, *args: Any, **kwargs: Any) -> Any:
-        """What a configuration says."""
+        """Build the object that a configuration describes."""
         return self.build_func(cfg, *args, **{"registry": self, **kwargs})
 
 

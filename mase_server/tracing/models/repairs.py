@@ -99,7 +99,7 @@ def _propose_lacking_entry(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _propose_known(clue: Clue, match: re.Match[str]) -> Changes:
-    """What the settings of the workspace say of arguments that are None; or their defaults, where these are not."""
+    """Arguments that are None take the values that the settings of the workspace have, or their defaults."""
     defaults = defaults_of(clue.function) if clue.function is not None else {}
     for name in [each for each in clue.culprits if clue.arguments[each] is None][:MAX_CULPRITS]:
         if (known := clue.entry([name])) is not None:
