@@ -115,7 +115,7 @@ _SIMULATION_IN_WORDS = {
 ESTIMATE_MEANINGS = {
     "multipliers": "of 18 x 18 bits", "luts": "look-up tables of four inputs",
     "memory_bits": "of weights, buffers and tables", "cycles": "of one operation, from one sample to the next",
-    "interval": "of the whole, cycles from one sample to the next",
+    "interval": "of the whole, cycles from one sample to the next, on average",
     "latency": "of the whole, cycles from the first beat of a sample to the last of its result; of an operation, to its"
     " own first beat",
     "utilisation": "of an operation, the share of the whole's interval in which it works",

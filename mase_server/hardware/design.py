@@ -159,7 +159,7 @@ class Folding:
     """
 
     folds: Mapping[str, Fold]
-    interval: int
+    interval: float
     multipliers: int
     engines: tuple[Engine, ...] = ()
     copies: int = 1
@@ -167,15 +167,15 @@ class Folding:
     @property
     def single(self) -> Folding:
         """The folding of one copy."""
-        each = self.interval * self.copies, self.multipliers // self.copies
+        each = round(self.interval * self.copies), self.multipliers // self.copies
         return replace(self, interval=each[0], multipliers=each[1], copies=1)
 
     def repeat(self, copies: int) -> Folding:
         """As many copies of this folding."""
-        return replace(self, interval=-(-self.interval // copies), multipliers=self.multipliers * copies, copies=copies)
+        return replace(self, interval=self.interval / copies, multipliers=self.multipliers * copies, copies=copies)
 
     @property
-    def busy(self) -> Mapping[str, int]:
+    def busy(self) -> Mapping[str, float]:
         """The cycles of a sample for which the multipliers of each operation work, for it or for others: of several
         copies, on average."""
         found = {name: fold.cycles for name, fold in self.folds.items()}
@@ -184,7 +184,13 @@ class Folding:
         if self.reads:
             # The layers with weights from outside share the memory's port.
             found |= {name: max(found[name], self.reads) for name, fold in self.folds.items() if fold.reads}
-        return {name: -(-cycles // self.copies) for name, cycles in found.items()}
+        return {name: cycles / self.copies for name, cycles in found.items()}
+
+    @property
+    def work(self) -> float:
+        """The cycles of a sample for which the busiest engine works, waits not counted: no interval is shorter."""
+        engines = ([self.folds[name] for name in engine.operations] for engine in self.engines)
+        return max((sum(min(fold.cycles, fold.held) for fold in folds) for folds in engines), default=0) / self.copies
 
     @property
     def reads(self) -> int:
@@ -201,6 +207,11 @@ class Folding:
     def bottlenecks(self) -> tuple[str, ...]:
         """The slowest operations; all of an engine that is as slow."""
         return tuple(name for name, cycles in self.busy.items() if cycles == self.interval)
+
+
+def round_interval(interval: float) -> float:
+    """Whole cycles, or tenths of one where they matter: copies in turn give a sample every 4.5 cycles on average."""
+    return round(interval) if interval >= 100 or interval == round(interval) else round(interval, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from mase_server.hardware.attaching import (
 )
 from mase_server.hardware.chip import chip_page, flow_texts, ram_texts, rom_text
 from mase_server.hardware.copies import COPIES_SUFFIX, join_netlists, surround_copies
-from mase_server.hardware.design import Design, Folding, Operation, Stream
+from mase_server.hardware.design import Design, Folding, Operation, Stream, round_interval
 from mase_server.hardware.estimates import Estimates, estimate, list_rams
 from mase_server.hardware.kinds.kind import image_order
 from mase_server.hardware.memories import (
@@ -273,7 +273,7 @@ def _describe_copies(made: Top) -> list[str]:
     folding = made.folding
     return [
         f"{folding.copies} copies of {made.name}, which take samples in turn: {folding.multipliers} multipliers.",
-        f"A sample comes every {folding.interval} cycles.",
+        f"A sample comes every {round_interval(folding.interval)} cycles.",
     ]
 
 

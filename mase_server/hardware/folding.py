@@ -136,7 +136,7 @@ def _find_networks(design: Design, name: str) -> tuple[Fold, ...]:
 
 def _fold_copies(design: Design, ways: _Ways, budget: int, most: int | None) -> Folding:
     """The folding with the shortest interval within a budget: of one copy if that uses it well, else of the fewest
-    that do, or of those that use it best. Streams that wait for each other show when they are followed."""
+    that do, or, if none do, of those that use it best. Streams that wait for each other show when they are followed."""
     found, followed = _fold_within_budget(design, ways, budget)
     if most == 1 or not _can_repeat(design):
         return found
@@ -149,7 +149,7 @@ def _fold_copies(design: Design, ways: _Ways, budget: int, most: int | None) -> 
             each, followed = _fold_within_budget(design, ways, budget // copies)
         except FoldingError:
             break
-        longest = copies * shortest / (1 + _WORTH * (copies - found.copies))
+        longest = copies * max(wanted, shortest / (1 + _WORTH * (copies - found.copies)))
         if each.interval <= longest:
             interval = followed or follow_interval(design, each) or each.interval
             if interval <= longest:
@@ -157,9 +157,9 @@ def _fold_copies(design: Design, ways: _Ways, budget: int, most: int | None) -> 
     return found
 
 
-#: Numbers of copies that are tried, the share of a budget above which no more are, and the share of time that each
-#: further copy has to save: it has memories and tables of its own.
-_COPIES, _WELL_USED, _WORTH = range(2, 17), 0.85, 0.05
+#: Numbers of copies that are tried; the share of a budget above which no more are, 85 % and what an estimate may be
+#: off; and the share of time that each further copy has to save below it: it has memories and tables of its own.
+_COPIES, _WELL_USED, _WORTH = range(2, 17), 0.86, 0.05
 
 
 def _can_repeat(design: Design) -> bool:
@@ -256,7 +256,7 @@ def _fold_groups(design: Design, ways: _Ways, sharing: _Sharing, interval: int) 
     within = _fold_within_interval(design, {**ways, **folds}, interval)
     multipliers = within.multipliers + sum(engine.par_in * engine.par_out for engine in engines)
     found = Folding(within.folds, within.interval, multipliers, engines)
-    return replace(found, interval=max(within.interval, *found.busy.values()))
+    return replace(found, interval=round(max(within.interval, *found.busy.values())))
 
 
 class _Sharing:

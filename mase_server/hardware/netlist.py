@@ -286,7 +286,7 @@ class _Flow:
     size: int
     ends: Tensor
     times: Tensor
-    interval: int
+    interval: float
 
     @property
     def group(self) -> int:
@@ -332,7 +332,7 @@ def _begin_times(folding: Folding, operation: Operation, ends: Tensor, ready: li
     )
 
 
-def _latency_at_most(operation: Operation, fold: Fold, interval: int) -> float:
+def _latency_at_most(operation: Operation, fold: Fold, interval: float) -> float:
     """Cycles from all that an element needs to the element."""
     if fold.delay:
         return _REGISTERS + fold.delay

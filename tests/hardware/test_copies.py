@@ -19,7 +19,7 @@ from mase_server.simulation.waves import Wave
 from tests.hardware.simulating import TRIALS, check, latency, simulated
 from tests.hardware.test_attention import Encoder
 from tests.hardware.test_emission import VERILATOR
-from tests.hardware.test_lowering import config
+from tests.hardware.test_lowering import config, mlp
 from tests.hardware.test_rates import built, interval
 from tests.rtl.build import KEPT
 
@@ -124,6 +124,15 @@ def test_the_number_of_copies_is_told_and_can_be_limited():
     assert ("copies" in one["totals"], one["module"]) == (False, "digits")
     assert found["totals"]["multipliers"] == sum(each["estimate"]["multipliers"] for each in found["operations"])
     assert found["text"].startswith("/// Digits: ")
+
+
+@VERILATOR
+def test_a_fraction_of_a_cycle_is_told(tmp_path):
+    """Four copies of 18 cycles give a sample every 4.5, which is told as it is: 5 would be a ninth too slow."""
+    torch.manual_seed(0)
+    design, folding, made = built(mlp(16, 64, 32, 32, 5), (16,), 401, 1024, copies=None)
+    assert (folding.copies, estimate(design, folding).totals["interval"]) == (4, 4.5)
+    assert interval(made, tmp_path, 401) == pytest.approx(4.5, rel=0.02)
 
 
 def test_a_part_that_has_no_memory_for_copies_gets_one_design():

@@ -72,6 +72,16 @@ def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multip
 
 
 @VERILATOR
+def test_samples_in_flight_do_not_make_an_engine_faster(tmp_path):
+    """When the first result comes, most of the work for the next nine is done: only a long run shows the interval."""
+    design = designed("jet")
+    folding = fold_design(design, multipliers=512, copies=1)
+    status, (results,) = simulated(emitted(design, folding, 300), tmp_path)
+    assert status == 0
+    assert estimate(design, folding).totals["interval"] == pytest.approx(results.interval(300), rel=0.02)
+
+
+@VERILATOR
 def test_shared_multipliers_are_followed_for_a_large_picture_too(tmp_path):
     torch.manual_seed(0)
     design = lower_graph(quantised(Down(), torch.randn(2, 2, 100, 100), config()))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mase_server.hardware.copies import copy_name, instances_of_copy, join_netlists
-from mase_server.hardware.design import Design, Folding, Operation, Stream
+from mase_server.hardware.design import Design, Folding, Operation, Stream, round_interval
 from mase_server.hardware.estimates import arithmetic, storage
 from mase_server.hardware.estimates.arithmetic import fill_parameters
 from mase_server.hardware.estimates.storage import Cost
@@ -67,7 +67,7 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         "multipliers": whole["multipliers"],
         "luts": whole["luts"],
         "memory_bits": whole["memory_bits"],
-        "interval": round(interval),
+        "interval": round_interval(interval),
         "latency": latency,
         "bottlenecks": _find_bottlenecks({**cycles, **folding.busy}),
         "reads": folding.reads,
@@ -130,9 +130,15 @@ def follow_interval(design: Design, folding: Folding) -> float | None:
     """The interval of a folding whose layers share multipliers, followed beat by beat; None if that takes too long."""
     if _count_beats(design, folding) > _MOST_BEATS_TO_CHOOSE:
         return None
-    found = _prepare_run(design, build_netlist(design, folding))
-    steady = run_until_steady(found, _SAMPLES_TO_CHOOSE)
+    steady = _follow(folding, _prepare_run(design, build_netlist(design, folding)), _SAMPLES_TO_CHOOSE)
     return None if steady is None else steady[0]
+
+
+def _follow(folding: Folding, found: Running, counted: tuple[int, int]) -> tuple[float, int] | None:
+    """The interval and the latency, as `run_until_steady`. Much work for samples that are followed is done before the
+    first of them is whole, so they may come faster than multipliers work."""
+    steady = run_until_steady(found, counted, folding.copies)
+    return None if steady is None else (max(steady[0], folding.work), steady[1])
 
 
 def _in_time(design: Design, folding: Folding, one: Netlist, made: Netlist) -> tuple[Running | None, float, int]:
@@ -141,17 +147,17 @@ def _in_time(design: Design, folding: Folding, one: Netlist, made: Netlist) -> t
     beats = _count_beats(design, folding)
     most, samples = _MOST_BEATS_OF_ENGINES if folding.engines else _MOST_BEATS, 0
     if made.regions:
-        samples = 2 + estimate_latency(design, folding, made) // folding.interval
+        samples = 2 + estimate_latency(design, folding, made) // round(folding.interval)
         most //= samples
     if beats > most or any(instance.module not in TIMINGS for instance in made.instances):
-        return None, folding.interval, estimate_latency(design, folding, one)
+        return None, folding.interval, estimate_latency(design, folding.single, one)
     found = _prepare_run(design, made)
     if made.regions:
         # Samples find weights that came before the first one: their interval is shorter than later ones have.
         found.send(samples)
         return found, folding.interval, found.ends()[0] - found.begins if found.ends() else 0
     counted = _FEW_SAMPLES if beats > _MANY_BEATS else _SAMPLES
-    return found, *(run_until_steady(found, counted, folding.copies) or (folding.interval, 0))
+    return found, *(_follow(folding, found, counted) or (folding.interval, 0))
 
 
 def _count_beats(design: Design, folding: Folding) -> int:
@@ -175,7 +181,7 @@ def _cost_to_map(cost: Cost) -> dict[str, int]:
     return {"multipliers": round(cost.multipliers), "luts": round(cost.luts), "memory_bits": round(cost.memory_bits)}
 
 
-def _find_bottlenecks(cycles: Mapping[str, int]) -> list[str]:
+def _find_bottlenecks(cycles: Mapping[str, float]) -> list[str]:
     most = max(cycles.values(), default=0)
     return [name for name, each in cycles.items() if each == most]
 

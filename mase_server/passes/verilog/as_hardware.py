@@ -14,7 +14,7 @@ import torch
 from torch import fx, nn
 
 from mase_server.hardware.arithmetic import Affine
-from mase_server.hardware.design import Design, Operation
+from mase_server.hardware.design import Design, Operation, round_interval
 from mase_server.hardware.emission import emit_folder, random_inputs
 from mase_server.hardware.folding import fold_design
 from mase_server.hardware.functional import decode, encode
@@ -294,7 +294,7 @@ def emit_verilog_top_analysis_pass(
     emitted = emit_folder(design, folding, name, random_inputs(design, given["vectors"]))
     if given["folder"] is not None:
         emitted.write(Path(given["folder"]))
-    figures = {"multipliers": folding.multipliers, "interval": folding.interval}
+    figures = {"multipliers": folding.multipliers, "interval": round_interval(folding.interval)}
     return graph, {"module": emitted.name, **figures, "files": dict(emitted.files)}
 
 

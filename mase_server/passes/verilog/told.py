@@ -278,10 +278,10 @@ def _fit_part(design: Design, build: Build, folding: Folding) -> Folding:
     while build.interval is None and found.multipliers > 1:
         if _lacks(build, _sizes_of(design, found)) is None:
             return found
-        # Copies go first, then multipliers.
+        # Copies go first, half of them at a time, then multipliers.
         fewer = found.multipliers if found.copies > 1 else min(found.multipliers - 1, round(found.multipliers * _FEWER))
         try:
-            found = fold_design(design, multipliers=fewer, copies=1)
+            found = fold_design(design, multipliers=fewer, copies=max(1, found.copies // 2))
         except FoldingError:
             break
     return folding

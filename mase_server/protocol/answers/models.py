@@ -81,7 +81,7 @@ class CostHardware(TypedDict):
     multipliers: int
     luts: int
     memory_bits: int
-    cycles: int
+    cycles: float
 
 
 class CostPlace(SourcePlace):
