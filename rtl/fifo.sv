@@ -30,7 +30,8 @@ module fifo #(
   logic [CountWidth-1:0] count;  // beats behind the one at the output
   logic full;  // with the beat at the output
   logic next_valid;  // there is one for the output
-  logic push, pop, moves, adds, takes, load, store, filled;
+  logic push, pop, moves, load, store, filled;
+  logic more, fewer;  // beats behind the output, once the one there moves
 
   assign data_in_0_ready = !full;
   assign push = data_in_0_valid && data_in_0_ready;
@@ -49,7 +50,9 @@ module fifo #(
     end else begin
       if (store) write_at <= (write_at == Last) ? '0 : write_at + 1'b1;
       if (load) read_at <= (read_at == Last) ? '0 : read_at + 1'b1;
-      if (adds != takes) count <= adds ? count + 1'b1 : count - 1'b1;
+      // `moves` comes last: both counts are ready when it does.
+      if (moves) count <= more ? count + 1'b1 : fewer ? count - 1'b1 : count;
+      else count <= push ? count + 1'b1 : count;
       full <= (push && !pop) ? filled : full && !pop;
       if (moves) data_out_0_valid <= next_valid;
     end
@@ -60,7 +63,7 @@ module fifo #(
     assign next_valid = holds || push;
     assign load = moves && holds;
     assign store = push && !(moves && !holds);
-    assign {adds, takes} = {store, load};
+    assign {more, fewer} = {1'b0, holds && !push};
     logic [DATA_WIDTH-1:0] oldest;
     register_file #(
         .DATA_WIDTH(DATA_WIDTH),
@@ -75,7 +78,7 @@ module fifo #(
     );
     always_ff @(posedge clk) begin
       if (rst) holds <= 1'b0;
-      else if (store != load) holds <= store || count != CountWidth'(1);
+      else holds <= moves ? holds && (push || count != CountWidth'(1)) : holds || push;
     end
     always_ff @(posedge clk) if (moves) data_out_0 <= holds ? oldest : data_in_0;
   end else begin : g_block
@@ -86,7 +89,7 @@ module fifo #(
     assign reads = moves || !stored_valid;
     assign load = reads && holds;
     assign store = push;
-    assign {adds, takes} = {push, moves && stored_valid};
+    assign {more, fewer} = {push && !stored_valid, stored_valid && !push};
     always_ff @(posedge clk) begin
       if (rst) {holds, stored_valid} <= '0;
       else begin

@@ -3,7 +3,7 @@
 /// DEPTH places (LENGTH or more) decide how far the input may run ahead: with 2 * LENGTH it never waits for the output
 /// to come round, and the input is as good as never held up if vectors arrive in less time than they are repeated in.
 /// With WHOLE a vector is given only once all of it is there, so that its beats follow without a gap.
-/// Does not look at the data. `data_in_0_ready` depends on registers alone.
+/// Does not look at the data. `data_in_0_ready` is that of a register.
 module repeat_buffer #(
     parameter int DATA_WIDTH = 8,
     parameter int LENGTH     = 4,
@@ -41,12 +41,12 @@ module repeat_buffer #(
   logic [AddressWidth-1:0] read_next;
   // Beats, or with WHOLE vectors, that have come and that no first pass has reached; `some` tells whether there are any.
   logic [NewWidth-1:0] fresh;
-  logic first_pass, last_pass, last_index, push, read, free, arrived, some, comes, goes;
+  logic first_pass, last_pass, last_index, push, read, free, full, arrived, some, comes, goes;
 
   assign first_pass = pass == '0;
   assign last_pass = pass == PassWidth'(COUNT - 1);
   assign last_index = index == IndexWidth'(LENGTH - 1);
-  assign data_in_0_ready = held != CountWidth'(DEPTH);
+  assign data_in_0_ready = !full;
   assign push = data_in_0_valid && data_in_0_ready;
   // In the first pass the present beat may not be there yet; the last pass frees as it goes.
   if (WHOLE) begin : g_whole
@@ -77,6 +77,7 @@ module repeat_buffer #(
       read_at          <= '0;
       vector_at        <= '0;
       held             <= '0;
+      full             <= 1'b0;
       fresh            <= '0;
       some             <= 1'b0;
       index            <= '0;
@@ -87,6 +88,7 @@ module repeat_buffer #(
       if (comes != goes) fresh <= comes ? fresh + 1'b1 : fresh - 1'b1;
       some <= comes || (fresh >> 1) != '0 || (fresh[0] && !goes);
       if (push != free) held <= push ? held + 1'b1 : held - 1'b1;
+      full <= !free && (full || (push && held == CountWidth'(DEPTH - 1)));
       if (read) begin
         index   <= last_index ? '0 : index + 1'b1;
         read_at <= (last_index && !last_pass) ? vector_at : read_next;
