@@ -4,10 +4,11 @@ Yosys makes cells of the SystemVerilog, nextpnr-ecp5 places and routes them with
 is the median. Multipliers have registers of their own (`fixed_product`); nextpnr counts no time between these, which is
 less than the 3.9 ns of a multiplier without them. Registers that stand bare behind a block memory become its own second
 ones, as in vendors' tools; Yosys does not do that, and `--bare` tells the clock without. A component has the sizes that
-its parameters have by default, and stands between registers: the paths from its inputs and to its outputs count.
-`--path` tells the cells of the first seed's longest path.
+its parameters have by default, or those of COMPONENT:SERIAL=1,LSTM=1, and stands between registers: the paths from its
+inputs and to its outputs count. `--path` tells the cells of the first seed's longest path.
 
-Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT ... | components] [--seeds N ...]
+Usage: python benchmarks/clock.py [mlp digits lenet encoder resnet8 | COMPONENT[:NAME=NUMBER,...] ... | components]
+           [--seeds N ...]
 
 NEXTPNR names the program; without it `nextpnr-ecp5` is looked for. `make fmax` installs one and measures.
 """
@@ -67,15 +68,19 @@ def write_design(name: str, folder: Path) -> str:
 
 
 def write_component(name: str, folder: Path) -> str:
-    """A component between registers, in a folder: the name of its top module."""
+    """A component between registers, in a folder: the name of its top module. name: maybe with `:NAME=NUMBER,...`."""
+    name, _, given = name.partition(":")
     files = find_components(name)
     (folder / "files.f").write_text("\n".join(map(str, files)) + "\n")
     for memory in re.findall(r'"(\w+\.mem)"', "".join(path.read_text() for path in files)):
         (folder / memory).write_text("".join(f"{number:x}\n" for number in range(4)))
-    read = f"read_verilog -sv -defer {' '.join(map(str, files))}; hierarchy -top {name}; proc"
+    chosen = ", ".join(f".{each.replace('=', '(')})" for each in given.split(",") if each)
+    (folder / "alone.sv").write_text(f"module alone; {name} #({chosen}) inside (); endmodule\n")
+    read = f"read_verilog -sv -defer {' '.join(map(str, files))} alone.sv; hierarchy -top alone; proc"
     run([tool("YOSYS", "yosys"), "-q", "-p", f"{read}; write_json ports.json"], folder)
-    module = json.loads((folder / "ports.json").read_text())["modules"]
-    ports = next(each for key, each in module.items() if key == name or key.startswith(f"$paramod\\{name}"))["ports"]
+    modules = json.loads((folder / "ports.json").read_text())["modules"]
+    made = re.compile(rf"(\$paramod(\$\w+)?\\)?{name}(\\.*)?")
+    ports = next(each for key, each in modules.items() if made.fullmatch(key))["ports"]
     widths = {port: len(each["bits"]) for port, each in ports.items()}
     heads = [f"{each['direction']} logic [{widths[port] - 1}:0] {port}" for port, each in ports.items()]
     lines, wired = [f"module between ({', '.join(heads)});"], ["clk"]
@@ -86,7 +91,7 @@ def write_component(name: str, folder: Path) -> str:
         lines.append(f"logic [{widths[port] - 1}:0] {port}_r;")
         lines.append(f"always_ff @(posedge clk) {ends[0]} <= {ends[1]};")
         wired.append(f"{port}({port}_r)")
-    lines += [f"{name} inside ({', '.join(f'.{each}' for each in wired)});", "endmodule"]
+    lines += [f"{name} #({chosen}) inside ({', '.join(f'.{each}' for each in wired)});", "endmodule"]
     (folder / "between.sv").write_text("\n".join(lines) + "\n")
     with (folder / "files.f").open("a") as more:
         more.write("between.sv\n")
