@@ -638,3 +638,41 @@ def test_a_dictionary_of_which_only_a_base_reads_entries_gets_them(workspace, an
     assert len(found) == 1
     assert runs_in_eager(found[0]).dim() == 4
     assert found[0].model.heads[0].in_channels == 3
+
+
+def test_an_entry_that_the_command_line_leaves_open_stays_open_where_its_name_tells_nothing(workspace):
+    put(
+        workspace,
+        "run.py",
+        """import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--entry_width", type=int, default=6)
+parser.add_argument("--shared_kind", type=str, default=None)
+parser.add_argument("--num_classes", type=int, default=None)
+""",
+    )
+    text = f"""{HEAD}class Part(nn.Module):
+    def __init__(self, width, kind, classes):
+        super().__init__()
+        if kind is not None and len(kind) != 2:
+            raise RuntimeError("unclear")
+        self.inner = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.part = Part(config.entry_width, config.shared_kind, config.num_classes)
+
+    def forward(self, x):
+        return self.part(x)
+"""
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["config"]["shared_kind"] is None
+    assert found.construct().part.inner.in_features == 6
+    assert found.construct().part.inner.out_features == 10

@@ -138,12 +138,19 @@ def make_configuration(name: str, tree: ast.AST, settings: Settings, owner: str 
     lookups = itertools.count()
     for read in reads:
         value = plain.get(read.path[-1]) if known else None
-        if (
+        if value is None and read.path[-1] in plain and _tells_nothing(read.path[-1], tree):
+            _insert_entry(made, read.path, _get_entry(made, read.path))  # which may be None, as the workspace says
+        elif (
             _get_entry(made, read.path) is None
             and (value := _find_entry_value(read, tree, settings, lookups) if value is None else value) is not None
         ):
             _insert_entry(made, read.path, value)
     return made.at((name,))
+
+
+def _tells_nothing(key: str, tree: ast.AST) -> bool:
+    """Is neither a text known that the code compares an entry with, nor a value that is usual for its name?"""
+    return usual_argument(key) is None and not find_compared_words(tree, key)
 
 
 def _find_entry_value(read: Read, tree: ast.AST, settings: Settings, lookups: Iterator[int]) -> Any:
