@@ -14,9 +14,11 @@ import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from importlib.util import find_spec
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, UnionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -30,7 +32,7 @@ from mase_server.tracing.models.classes import calls_of, class_nodes, find_compa
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
 from mase_server.tracing.models.constructions import Surroundings, list_parameters, list_required_parameters
 from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly, import_definition
-from mase_server.tracing.models.names import usual_argument, usual_list
+from mase_server.tracing.models.names import usual_argument, usual_list, usual_text
 from mase_server.tracing.models.settings import CONFIG_CLASS
 from mase_server.tracing.models.workspace import Call
 
@@ -237,6 +239,15 @@ class _Guess:
 
     def value(self, name: str, annotation: Any, function: Any, source: ast.AST) -> Any:
         """A value for one parameter of a function with this syntax tree."""
+        if (inner := _read_optional(annotation)) is not annotation:
+            try:
+                return self.value(name, inner, function, source)
+            except NoArgumentsError:
+                return None
+        if choices := _list_choices(annotation):
+            return choices[0]
+        if typing.get_origin(annotation) is type:
+            return self._guess_class(annotation, name)
         if inspect.isclass(annotation) and _is_config(annotation):
             return self.filled(annotation)
         if _is_module_class(annotation) and annotation is not nn.Module:
@@ -283,9 +294,22 @@ class _Guess:
             return IDENTITY
         if annotation is inspect.Parameter.empty:
             return self._guess_called(name, source) if _list_calls(name, source) else 16
-        if annotation is not str and (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
+        if annotation is str:
+            return usual_text(name)
+        if (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
             return part
+        if typing.get_origin(annotation) is Callable or annotation is Callable:
+            makes = typing.get_args(annotation)[-1:]
+            return nn.Identity if makes and _is_module_class(makes[0]) else IDENTITY
         raise NoArgumentsError(f"no value is usual for the argument {name!r}")
+
+    def _guess_class(self, annotation: Any, name: str) -> Any:
+        """A class for `type[Kind]`: a usual one if any module will do."""
+        kind = next(iter(typing.get_args(annotation)), object)
+        if kind is not nn.Module:
+            return kind
+        parts = parts_for(name, "", self.around, self.make)
+        return next((part for part in parts if _is_module_class(part)), nn.Identity)
 
     def _guess_called(self, name: str, source: ast.AST) -> Any:
         """A module for an argument that is called: a class of the workspace with such a name, else a usual one."""
@@ -418,6 +442,28 @@ def _is_named(node: ast.AST, name: str) -> bool:
 
 def _list_config_fields(kind: type) -> set[str]:
     return {each.name for each in list_parameters(kind)} | set(getattr(kind, "__annotations__", ()))
+
+
+#: Annotations, and the usual value of each.
+_USUAL_VALUES: tuple[tuple[Any, Any], ...] = (
+    (torch.dtype, torch.float32), (torch.device, torch.device("cpu")), (Path, Path()),
+)  # fmt: skip
+
+
+def _read_optional(annotation: Any) -> Any:
+    """The annotation inside of one that allows None beside it."""
+    is_union = typing.get_origin(annotation) in (typing.Union, UnionType)
+    inner = [each for each in typing.get_args(annotation) if each is not type(None)] if is_union else []
+    return inner[0] if len(inner) == 1 else annotation
+
+
+def _list_choices(annotation: Any) -> list[Any]:
+    """The values that an annotation lists: `Literal["mean", "sum"]`, the members of an enumeration, a usual one."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return [each for each in typing.get_args(annotation) if each is not None]
+    if inspect.isclass(annotation) and issubclass(annotation, Enum):
+        return list(annotation)
+    return [value for kind, value in _USUAL_VALUES if annotation is kind]
 
 
 def _is_plain_mapping(annotation: Any) -> bool:

@@ -58,6 +58,18 @@ LISTS: tuple[tuple[str, list[int]], ...] = (
     (r"", [32, 64]),
 )
 
+#: Texts: the usual word; one that nothing needs is empty.
+TEXTS: tuple[tuple[str, str], ...] = (
+    (r"(rnn|cell|recurrent)_?(type|name|kind)?$", "GRU"),
+    (r"act(ivation)?s?(_|$)|non_?lin", "relu"),
+    (r"norm", "batch"),
+    (r"pad(ding)?_?(mode|type)", "zeros"),
+    (r"dtype|precision", "float32"),
+    (r"device", "cpu"),
+    (r"pool|reduc|aggr", "mean"),
+    (r"backbone|arch|(encoder|model|base|net(work)?)_?(name|type|version)?$", "resnet18"),
+)
+
 #: Inputs: pattern -> candidates; `V` is the model's vocabulary or class count.
 INPUTS: tuple[tuple[str, tuple[TensorSpec, ...]], ...] = (
     (r"len(gth)?s?$|_len", (TensorSpec("i64", ("B",), "lengths", "T"),)),
@@ -168,6 +180,11 @@ STATE = re.compile(
 def usual_argument(name: str) -> Any:
     """The usual value of a constructor argument of this name; None if unknown."""
     return next((value for pattern, value in ARGUMENTS if re.search(pattern, name.lower())), None)
+
+
+def usual_text(name: str) -> str:
+    """The usual text for an argument of this name."""
+    return next((word for pattern, word in TEXTS if re.search(pattern, name.lower())), "")
 
 
 def other_arguments(name: str) -> list[Any]:
