@@ -19,6 +19,24 @@ from mase_server.tracing.models.repairs import propose_arguments
 from mase_server.tracing.recording.shadow import Shadows
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
+#: What some of the constructors below name.
+MORE = """import os
+from enum import Enum
+from typing import Literal, Optional
+
+
+class Kind(Enum):
+    PLAIN = 1
+    STRIDED = 2
+
+
+def part(planes, share=None):
+    if share not in (None, "keys", "values"):
+        raise ValueError(f"unknown sharing {share}")
+    return nn.Conv2d(3, 3, 3 if share == "keys" else 1)
+
+
+"""
 
 #: What a constructor insists on -> its body; each takes an image of three channels.
 INSISTING = {
@@ -149,6 +167,72 @@ INSISTING = {
                 raise ValueError("planes could not be inferred. Either specify planes or info.")
             self.layer = nn.Conv2d(3, planes, 3)
     """,
+    "one of the texts of its annotation": """
+        def __init__(self, kind: Literal["plain", "strided"]):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3, stride={"plain": 1, "strided": 2}[kind])
+    """,
+    "one of the texts of an annotation that allows none": """
+        def __init__(self, kind: Optional[Literal["plain", "strided"]]):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3, stride={"plain": 1, "strided": 2}[kind])
+    """,
+    "a member of an enumeration": """
+        def __init__(self, kind: Kind):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3, stride=kind.value)
+    """,
+    "a text that is only told": """
+        def __init__(self, title: str, planes: int):
+            super().__init__()
+            self.title = title.capitalize()
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "a text in the name of a layer": """
+        def __init__(self, activation):
+            super().__init__()
+            wide = 2 if activation.endswith("glu") else 1
+            self.layer = nn.Sequential(nn.Conv2d(3, 8 * wide, 3), nn.GELU())
+    """,
+    "the name of a function of torch": """
+        def __init__(self, act_func):
+            super().__init__()
+            self.layer = nn.Conv2d(3, 8, 3)
+            self.act = getattr(nn.functional, act_func)
+    """,
+    "the name of a class of torch": """
+        def __init__(self, nonlinearity: str):
+            super().__init__()
+            self.layer = nn.Sequential(nn.Conv2d(3, 8, 3), getattr(nn, nonlinearity)())
+    """,
+    "a text that has another one inside": """
+        def __init__(self, variant):
+            super().__init__()
+            if "small" in variant:
+                self.layer = nn.Conv2d(3, 8, 3)
+            elif "large" in variant:
+                self.layer = nn.Conv2d(3, 16, 3)
+            else:
+                raise ValueError(variant)
+    """,
+    "a folder": """
+        def __init__(self, planes, root):
+            super().__init__()
+            self.file = os.path.join(root, "net.pt")
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
+    "a list where a tuple will not do": """
+        def __init__(self, cardinality):
+            super().__init__()
+            count = len(cardinality)
+            self.register_buffer("offsets", torch.tensor([0] + cardinality[:-1]).cumsum(0))
+            self.layer = nn.Conv2d(3, count, 1)
+    """,
+    "one of the values that a part of it allows": """
+        def __init__(self, block_share, planes):
+            super().__init__()
+            self.layer = nn.Sequential(part(planes, share=block_share), part(planes, share=block_share))
+    """,
     "a vocabulary that is not known yet": """
         def __init__(self, planes=-1):
             super().__init__()
@@ -187,7 +271,8 @@ INSISTING = {
 
 def file_of(init, forward="return self.layer(x)"):
     body = textwrap.indent(textwrap.dedent(init).strip(), "    ")
-    return f"{HEAD}class Net(nn.Module):\n{body}\n\n    def forward(self, x):\n        {forward}\n"
+    more = MORE if any(word in init for word in ("os.", "Literal", "Kind", "part(")) else ""
+    return f"{HEAD}{more}class Net(nn.Module):\n{body}\n\n    def forward(self, x):\n        {forward}\n"
 
 
 def looked_at(folder, text, name="net.py", seconds=30.0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import linecache
 import re
 import textwrap
@@ -15,6 +16,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from mase_server.tracing.importing.source import remember
+from mase_server.tracing.models.classes import get_entry_name, list_aliases
 from mase_server.tracing.models.configs import list_entries
 from mase_server.tracing.models.constructions import list_parameters
 
@@ -78,6 +80,18 @@ class Clue:
     def last(self) -> Step | None:
         """The statement that raised, if it can be read."""
         return self.steps[-1] if self.steps else None
+
+    def names_at(self, step: Step, name: str) -> set[str]:
+        """The names that an argument has in the function of a step: those of variables and parameters that get it."""
+        names = {name}
+        for at, each in enumerate(self.steps):
+            if at:
+                passed = _pair_parameters(self.steps[at - 1], each)
+                names |= {parameter for parameter, given in passed if get_entry_name(given) in names}
+            names |= {alias for held in tuple(names) for alias in list_aliases(each.function, held)}
+            if each is step:
+                break
+        return names
 
 
 def clue_of(
@@ -175,6 +189,38 @@ def _of_steps(steps: tuple[Step, ...], arguments: Mapping[str, Any]) -> Iterator
         for name in seen:
             seen += [each for each in _trace_name_sources(step.function).get(name, ()) if each not in seen][:20]
         yield from _of_words(seen, arguments)
+        yield from _of_words(_trace_parameters(steps[: steps.index(step) + 1], seen), arguments)
+
+
+def _trace_parameters(steps: tuple[Step, ...], names: list[str]) -> list[str]:
+    """The names from which the callers of the last step computed those of its names that are parameters."""
+    found: list[str] = []
+    for caller, called in itertools.pairwise(reversed(steps)):
+        caller, called = called, caller
+        given = [value for parameter, value in _pair_parameters(caller, called) if parameter in names]
+        names = [
+            each.id if isinstance(each, ast.Name) else each.attr for value in given for each in _list_name_nodes(value)
+        ]
+        for name in names:
+            names += [each for each in _trace_name_sources(caller.function).get(name, ()) if each not in names][:20]
+        found += names
+    return found
+
+
+def _pair_parameters(caller: Step, called: Step) -> Iterator[tuple[str, ast.expr]]:
+    """The parameters of a called function, each with the expression that the statement of its caller gives."""
+    names = [each.arg for each in (*called.function.args.posonlyargs, *called.function.args.args)]
+    plain_names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+    owner = type(called.frame.f_locals.get("self"))
+    known = {called.function.name, "__init__", *(each.__name__ for each in owner.__mro__)}
+    calls = [each for each in ast.walk(caller.node) if isinstance(each, ast.Call)]
+    meant = [each for each in calls if get_entry_name(each.func) in known]
+    if not meant and called.function.name == "__init__":  # a class by another name
+        meant = [each for each in calls if each.keywords and all(keyword.arg in names for keyword in each.keywords)]
+    for call in meant:
+        plain = itertools.takewhile(lambda each: not isinstance(each, ast.Starred), call.args)
+        yield from zip(plain_names, plain, strict=False)
+        yield from ((each.arg, each.value) for each in call.keywords if each.arg in names)
 
 
 def _list_name_nodes(node: ast.AST) -> list[ast.Name | ast.Attribute]:

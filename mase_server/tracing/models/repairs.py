@@ -24,8 +24,8 @@ import torch
 from torch import nn
 
 from mase_server.tracing.diagnosis.failure import RAISED
-from mase_server.tracing.models.classes import find_compared_words, get_entry_name, list_aliases, read_definition
-from mase_server.tracing.models.clues import Clue, defaults_of
+from mase_server.tracing.models.classes import find_compared_words, get_entry_name, read_definition
+from mase_server.tracing.models.clues import Clue, Step, defaults_of
 from mase_server.tracing.models.configs import (
     AnyConfig,
     LackingError,
@@ -36,7 +36,7 @@ from mase_server.tracing.models.configs import (
 )
 from mase_server.tracing.models.constructions import key_of_arguments, list_required_parameters
 from mase_server.tracing.models.guesses import Arguments, Made
-from mase_server.tracing.models.names import STEPS, other_arguments, usual_argument, usual_list
+from mase_server.tracing.models.names import STEPS, other_arguments, usual_argument, usual_list, usual_text
 
 #: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
 Change = Mapping[str, Any]
@@ -383,21 +383,69 @@ def _propose_whole_numbers(clue: Clue, match: re.Match[str]) -> Changes:
 
 
 def _propose_options(clue: Clue, match: re.Match[str]) -> Changes:
-    """Words that the code compares an argument with, or keys of the table in which it looks the argument up."""
+    """Values that the code compares an argument with, texts that it looks for in it, or keys of the table in which it
+    looks the argument up."""
     for step in reversed(clue.steps):
-        for node in ast.walk(step.function):
-            choices: list[Any] = []
-            match node:
-                case ast.Compare(left=read, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
-                    held = step.value(right)
-                    choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
-                case ast.Subscript(value=table, slice=read) if isinstance(step.value(table), dict):
-                    choices = list(step.value(table))
-                case _:
-                    continue
-            held_as = get_entry_name(read)
-            for name in (name for name in clue.arguments if held_as in list_aliases(step.function, name)):
-                yield from ({name: choice} for choice in choices[:4] if isinstance(choice, str | int))
+        yield from _list_options(clue, step, step.function)
+
+
+def _propose_allowed(clue: Clue, match: re.Match[str]) -> Changes:
+    """The same for the failing statement only: `assert mode in ("mean", "sum")`."""
+    if (step := clue.last()) is not None:
+        yield from _list_options(clue, step, step.node.test if isinstance(step.node, ast.If) else step.node)
+
+
+def _list_options(clue: Clue, step: Step, code: ast.AST) -> Changes:
+    for node in ast.walk(code):
+        choices: list[Any] = []
+        match node:
+            case ast.Compare(left=ast.Constant(value=str(word)), ops=[ast.In() | ast.NotIn()], comparators=[read]):
+                choices = [word]
+            case ast.Compare(left=read, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
+                held = step.value(right)
+                choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
+            case ast.Subscript(value=table, slice=read) if isinstance(step.value(table), dict):
+                choices = list(step.value(table))
+            case _:
+                continue
+        held_as = get_entry_name(read)
+        fitting = [each for each in choices if isinstance(each, str | int) or (each is None and len(choices) > 1)]
+        for name in (name for name in clue.arguments if held_as and held_as in clue.names_at(step, name)):
+            yield from ({name: choice} for choice in fitting[:4])
+
+
+def _propose_text(clue: Clue, match: re.Match[str]) -> Changes:
+    """A text where a number was guessed: one that the code compares the argument with, else the usual one."""
+    for name in [each for each in clue.culprits if _is_number(clue.arguments[each])][:MAX_CULPRITS]:
+        names = {other for step in clue.steps for other in clue.names_at(step, name)}
+        words = (word for step in clue.steps for other in names for word in find_compared_words(step.function, other))
+        yield {name: next(words, usual_text(name))}
+
+
+def _propose_members(clue: Clue, match: re.Match[str]) -> Changes:
+    """`getattr(module, name)`: a name that the module has, the same one in other letters first."""
+    step = clue.last()
+    for node in ast.walk(step.node) if step else ():
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[held, _, *_]) if step and (module := step.value(held)):
+                own = [key for key, value in vars(module).items() if _is_own_function(value, module)]
+                alike = [key for key in dir(module) if key.lower() == match[1].lower()]
+                texts = [name for name in clue.arguments if clue.arguments[name] == match[1]]
+                for name, key in itertools.product(texts, (*alike, *own[:4])):
+                    yield {name: key}
+
+
+def _is_own_function(value: Any, module: Any) -> bool:
+    """Is it a function or class of this module, or of one inside of it?"""
+    return callable(value) and str(getattr(value, "__module__", "")).startswith(getattr(module, "__name__", "?"))
+
+
+def _propose_other_sequence(clue: Clue, match: re.Match[str]) -> Changes:
+    """A list for a tuple, or the other way round."""
+    for name in clue.culprits[:MAX_CULPRITS]:
+        value = clue.arguments[name]
+        if isinstance(value, list | tuple):
+            yield {name: list(value) if isinstance(value, tuple) else tuple(value)}
 
 
 def _propose_divisible(clue: Clue, match: re.Match[str]) -> Changes:
@@ -593,6 +641,7 @@ Row = tuple[str, Callable[[Clue, re.Match[str]], Changes]]
 
 #: Pattern of `Type: message` -> what could be changed. Every row that fits is asked, in order.
 ROWS: tuple[Row, ...] = (
+    (r"^(AssertionError|KeyError|NotImplementedError|TypeError|ValueError)", _propose_allowed),
     (r"^AssertionError|NoneType|^ValueError|None$", _propose_known),
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_other_branch),
@@ -600,6 +649,14 @@ ROWS: tuple[Row, ...] = (
     (r"^ValueError: '(.+)' is not in list", _propose_letters),
     (r"should be an instance of class `\w*Config`", _propose_own_config),
     (r"can only concatenate str \(not", _propose_texts),
+    (
+        r"'(int|float|bool|NoneType)' object has no attribute '("
+        + "|".join(name for name in dir(str) if not name.startswith("_"))
+        + r")'|(attribute name|argument|path) (must|should) be (a )?str|str, bytes,? or os.PathLike"
+        r"|argument of type '(int|float|NoneType|bool)' is not",
+        _propose_text,
+    ),
+    (r"^AttributeError: (?:partially initialized )?module '[\w.]+' has no attribute '(\w*)'", _propose_members),
     (r"^ModuleNotFoundError: No module named '([\w.]+)\.(\w*)'", _propose_modules),
     (r"parameter is expected to be 2-dimensional|'(int|bool)' object has no attribute 'dim'", _propose_matrices),
     (
@@ -619,6 +676,10 @@ ROWS: tuple[Row, ...] = (
     (r"^AssertionError|^ValueError|divisible", _propose_divisible),
     (r"^AssertionError|^ValueError", _propose_equal),
     (r"type 'int' has no len|'int' object is not (iterable|subscriptable)|unpack non-iterable int", _propose_nested),
+    (
+        r"can only concatenate (list|tuple) \(not \"(tuple|list)\"|'tuple' object (has no|does not)",
+        _propose_other_sequence,
+    ),
     (
         r"can only concatenate list"
         r"|object of type '\w+' has no len|object is not subscriptable|is not iterable|non-iterable|must be an iterable"
@@ -642,7 +703,8 @@ ROWS: tuple[Row, ...] = (
     (r"(?i)\border|sort|decreas|descend|ascend|increas", _propose_reversed),
     (r"^AssertionError|NoneType|^ValueError|None$", _propose_optional),
     (
-        r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)",
+        r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)"
+        r"|argument of type '\w+' is not",
         _propose_options,
     ),
     (r"\(\d+x(\d+) and (\d+)x\d+\)", _propose_agreeing_sizes),
