@@ -11,6 +11,7 @@ from searching import problems_in
 
 from mase_server.protocol.request import TraceRequest
 from mase_server.protocol.snapshot import KINDS, Problem
+from mase_server.tracing.execution.substitutes import loaded_where_present
 from mase_server.tracing.inputs.spec import inputs_at
 from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.find import find_models
@@ -423,6 +424,53 @@ def test_published_weights_are_not_needed_for_shapes(workspace, use):
         "x: f32[B=3, 5] ones",
         [],
     )
+
+
+#: Networks that a repository on GitHub makes with torchvision, and the part of the call that says so.
+HUB = {
+    "torchvision": '"pytorch/vision:v0.10.0", name, pretrained=True',
+    "with other weights": '"facebookresearch/semi-supervised-ImageNet1K-models", name + "_swsl"',
+    "by keywords": 'repo_or_dir="pytorch/vision:main", model=name, weights=None',
+}
+
+
+@pytest.mark.parametrize("given", HUB.values(), ids=HUB)
+def test_networks_of_torchvision_are_made_here_where_a_hub_would_download_them(workspace, given):
+    put(
+        workspace,
+        {
+            "hub.py": f"""
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, name="resnet18"):
+        super().__init__()
+        net = torch.hub.load({given})
+        self.body = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool, net.layer1, net.layer2)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+Net()(torch.ones(2, 3, 32, 32))
+"""
+        },
+    )
+    (found,), problems = looked_at(workspace, "hub.py")
+    assert found.name == "Net"
+    assert not [problem for problem in problems if problem.severity == "error"], problems
+    with loaded_where_present():
+        assert runs_in_eager(found).shape == (2, 128, 4, 4)
+
+
+def test_a_hub_that_makes_networks_of_its_own_is_still_refused(workspace):
+    net = NET.format(body='torch.hub.load("example/net", "resnet18")')
+    put(workspace, {"hub.py": f"{net}\nNet()(torch.ones(3, 5))\n"})
+    found, problems = looked_at(workspace, "hub.py")
+    assert found == []
+    assert any("refused" in problem.message or "network" in problem.message for problem in problems), problems
 
 
 def test_weights_of_another_shape_are_still_an_error(workspace):

@@ -96,6 +96,12 @@ ABSENT = [
     ('net.load_state_dict(torch.load("absent.pt"))', "absent.pt is"),
     ('net.load_state_dict(torch.hub.load_state_dict_from_url("https://example.org/far.pth"))', "far.pth is"),
     ('net.load_state_dict(list(torch.load("absent.pt")))', "absent.pt is"),
+    (
+        "from urllib.request import urlretrieve\n\ndef fetch(name):\n"
+        '    urlretrieve(f"https://example.org/{name}", name)\n    return torch.load(name)\n\n'
+        'net.load_state_dict(fetch("far.pth"))',
+        "far.pth is",
+    ),
     ('for name in ("a.pt", "b.pt", "a.pt"):\n    net.load_state_dict(torch.load(name)["model"])', "a.pt and b.pt are"),
 ]
 
@@ -112,8 +118,7 @@ def test_weights_that_a_constructor_downloads_are_named(tmp_path: Path):
 
 
     def load_weights(net):
-        urllib.request.urlretrieve("https://example.org/far.pth", "far.pth")
-        net.load_state_dict(torch.load("far.pth"))
+        net.load_state_dict(torch.load(urllib.request.urlopen("https://example.org/far.pth")))
 
 
     class Net(nn.Module):

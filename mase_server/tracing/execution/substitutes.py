@@ -17,6 +17,7 @@ import sys
 import tempfile
 import textwrap
 import traceback
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from mase_server.reading import is_folder
 from mase_server.tracing.execution.guard import RefusedError, Replaced, change_environment, find_refusal
 from mase_server.tracing.importing.lookups import note_read
+from mase_server.tracing.importing.standins import stand_in
 from mase_server.tracing.inputs.spec import outside_modes
 from mase_server.tracing.recording.positions import get_first_argument
 
@@ -71,7 +73,14 @@ def loaded_where_present() -> Iterator[None]:
     wanted: set[str] = set()
     with (
         change_environment(_choose_download_folder()),
-        Replaced(torch.hub, {"download_url_to_file": lambda url, dst, *args, **kwargs: _do_without(dst, wanted)}),
+        Replaced(
+            torch.hub,
+            {
+                "download_url_to_file": lambda url, dst, *args, **kwargs: _do_without(dst, wanted),
+                "load": _wrap_hub_load(torch.hub.load),
+            },
+        ),
+        Replaced(urllib.request, {"urlretrieve": _wrap_retrieval(urllib.request.urlretrieve, wanted)}),
         Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted)}),
         Replaced(nn.Module, {"load_state_dict": _load_state_dict(nn.Module.load_state_dict, wanted)}),
         _patch_safetensors(),
@@ -168,6 +177,61 @@ def _do_without(file: Any, wanted: set[str]) -> AbsentWeights:
     wanted.add(str(file))
     _absent.append(Path(file).name)
     return AbsentWeights()
+
+
+#: Repositories on GitHub whose networks are torchvision's: owner and name -> what follows the name of the network.
+_HUBS: Mapping[str, str] = {
+    "pytorch/vision": "",
+    "facebookresearch/WSL-Images": "_wsl",
+    "facebookresearch/semi-supervised-ImageNet1K-models": r"_s?w?sl",
+    "facebookresearch/barlowtwins": "",
+}
+
+
+def _wrap_hub_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Make networks of torchvision with the package that is here, or with its replacement, and download no weights."""
+
+    @functools.wraps(original)
+    def load(repo_or_dir: Any, model: str, *args: Any, **kwargs: Any) -> Any:
+        ending = _HUBS.get(str(repo_or_dir).partition(":")[0])
+        builder = None
+        if ending is not None and kwargs.get("source", "github") == "github":
+            builder = _find_network(re.sub(f"{ending}$", "", model))
+        if builder is None:
+            return original(repo_or_dir, model, *args, **kwargs)
+        weights = kwargs.pop("pretrained", False) or kwargs.pop("weights", None)
+        options = {key: value for key, value in kwargs.items() if key not in _HUB_OPTIONS}
+        net = builder(*args, **options)
+        if weights:
+            LOADED.append(Loading(net, absent=(f"{model} of {repo_or_dir}",)))
+        return net
+
+    return load
+
+
+def _find_network(name: str) -> Any:
+    """The function of torchvision that makes a network; None if there is none."""
+    if importlib.util.find_spec("torchvision") is None:
+        return stand_in(f"torchvision.models.{name}")
+    models = importlib.import_module("torchvision.models")
+    return getattr(models, name, None) or getattr(models.segmentation, name, None)
+
+
+#: Options of `torch.hub.load` itself.
+_HUB_OPTIONS = ("source", "trust_repo", "force_reload", "verbose", "skip_validation")
+#: Endings of files of weights.
+_WEIGHTS = re.compile(r"\.(pth?|ckpt|bin|tar|th|safetensors|weights|pkl)$")
+
+
+def _wrap_retrieval(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def retrieve(url: str, filename: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if filename is None or not _WEIGHTS.search(str(filename)):
+            return original(url, filename, *args, **kwargs)
+        _do_without(filename, wanted)
+        return filename, None
+
+    return retrieve
 
 
 def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable[..., Any]:
