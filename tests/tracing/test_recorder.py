@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -663,3 +664,35 @@ def test_a_model_on_meta_and_the_same_model_real_record_the_same():
     real = model_of(parameter_used_directly)
     mine = [(call.kind, call.target, call.value) for call in record(on_meta, batch(4)["x"]).calls]
     assert mine == [(call.kind, call.target, call.value) for call in record(real, batch(4)["x"]).calls]
+
+
+def counted(model, x, name):
+    """How often the recording of a forward calls a method of C with this name."""
+    calls = 0
+
+    def count(frame, event, function):
+        nonlocal calls
+        calls += event == "c_call" and function.__name__ == name
+
+    sys.setprofile(count)
+    try:
+        record(model, x)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_for_numbers_that_become_tensors_does_not_grow_with_their_count():
+    """Counters of operations make one for each layer, of a class that the recorder does not see."""
+
+    def summed(count):
+        def forward(model, x):
+            total = torch.zeros(1, dtype=torch.float64)
+            for index in range(count):
+                total = total + torch.DoubleTensor([float(index)])
+            return x.double() + total
+
+        return Model(forward)
+
+    few, many = (counted(summed(count), torch.ones(2, 6), "untyped_storage") for count in (50, 200))
+    assert 0 < few < many < 6 * few

@@ -126,6 +126,9 @@ class Recorder(MetaMode):
         self.goes_on = True
         self._nodes: dict[int, int] = {}
         self._keep: list[Any] = []
+        #: The kept tensors by their memory, as far as they are indexed: a search through all would take ever longer.
+        self._by_memory: dict[Any, list[torch.Tensor]] = {}
+        self._indexed = 0
         self._paused = 0
         self._held: Held | None = None
         self._stop: FrameType | None = None
@@ -616,8 +619,12 @@ class Recorder(MetaMode):
         key = _get_memory_key(tensor)
         if key is None:
             return None
-        for kept in reversed(self._keep):
-            if isinstance(kept, torch.Tensor) and _get_memory_key(kept) == key:
+        for kept in self._keep[self._indexed :]:
+            if isinstance(kept, torch.Tensor):
+                self._by_memory.setdefault(_get_memory_key(kept), []).append(kept)
+        self._indexed = len(self._keep)
+        for kept in reversed(self._by_memory.get(key, ())):
+            if _get_memory_key(kept) == key:  # still: a tensor may get other data
                 if identity(kept) in self._nodes:
                     return self._nodes[identity(kept)]
                 if self._plain_attribute(kept) is not None:

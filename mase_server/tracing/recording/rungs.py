@@ -170,6 +170,7 @@ class RealRecorder(Recorder):
                 return super().record(args, kwargs)
         except TooSlowError:
             self._keep.clear()  # the error holds this recorder
+            self._by_memory.clear()
             raise
 
     def run(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
