@@ -20,7 +20,8 @@ from mase_server.tracing.recording.shadow import Shadows
 
 HEAD = "import torch\nfrom torch import nn\n\n\n"
 #: What some of the constructors below name.
-MORE = """import os
+MORE = """import abc
+import os
 from enum import Enum
 from typing import Literal, Optional
 
@@ -28,6 +29,24 @@ from typing import Literal, Optional
 class Kind(Enum):
     PLAIN = 1
     STRIDED = 2
+
+
+class Stem(nn.Module, abc.ABC):
+    @property
+    @abc.abstractmethod
+    def planes(self):
+        ...
+
+
+class PlainStem(Stem):
+    planes = 5
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 5, 3)
+
+    def forward(self, x):
+        return self.layer(x)
 
 
 def part(planes, share=None):
@@ -215,6 +234,17 @@ INSISTING = {
             else:
                 raise ValueError(variant)
     """,
+    "an entry of a dictionary that goes into another": """
+        def __init__(self, params):
+            super().__init__()
+            self.options = {"bias": True, **params}
+            self.layer = nn.Conv2d(3, self.options["planes"], 3, bias=self.options["bias"])
+    """,
+    "a part of an abstract class": """
+        def __init__(self, stem: Stem):
+            super().__init__()
+            self.layer = nn.Sequential(stem, nn.Conv2d(stem.planes, 8, 1))
+    """,
     "a folder": """
         def __init__(self, planes, root):
             super().__init__()
@@ -271,7 +301,7 @@ INSISTING = {
 
 def file_of(init, forward="return self.layer(x)"):
     body = textwrap.indent(textwrap.dedent(init).strip(), "    ")
-    more = MORE if any(word in init for word in ("os.", "Literal", "Kind", "part(")) else ""
+    more = MORE if any(word in init for word in ("os.", "Literal", "Kind", "Stem", "part(")) else ""
     return f"{HEAD}{more}class Net(nn.Module):\n{body}\n\n    def forward(self, x):\n        {forward}\n"
 
 
@@ -301,7 +331,7 @@ def workspace(tmp_path):
 
 @pytest.mark.parametrize("init", INSISTING.values(), ids=INSISTING)
 def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, init):
-    (found,) = looked_at(workspace, file_of(init))
+    found = next(each for each in looked_at(workspace, file_of(init)) if each.name == "Net")
     assert isinstance(found, Found), found
     assert found.arguments_from == "search"
     assert runs_in_eager(found).shape[0] == 2

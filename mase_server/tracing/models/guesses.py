@@ -327,7 +327,9 @@ class _Guess:
     def _guess_part(self, kind: type[nn.Module], name: str) -> Any:
         if kind is nn.Module:
             return next(parts_for(name, "", self.around, self.make), IDENTITY)
-        return self.make(kind) or _make_instance(kind, self.around)
+        heirs = _iterate_heirs(kind) if inspect.isabstract(kind) else iter((kind,))
+        made = map(self.make, itertools.islice(heirs, MAX_CLASSES_ELSEWHERE))
+        return next(filter(None, made), None) or _make_instance(kind, self.around)
 
     def _is_configuration(self, name: str, function: Any) -> bool:
         """Is it a configuration: by its name, or because several entries and nothing else of it are read?"""
@@ -485,6 +487,12 @@ def _find_block_class(name: str, around: Surroundings) -> Any:
         kind for kind in modules if issubclass(kind, nn.Module) and re.search(r"block|bottleneck", kind.__name__, re.I)
     ]
     return blocks[0] if blocks else None
+
+
+def _iterate_heirs(kind: type[nn.Module]) -> Iterator[type[nn.Module]]:
+    """The loaded classes that extend an abstract one and can be made."""
+    for heir in kind.__subclasses__():
+        yield from _iterate_heirs(heir) if inspect.isabstract(heir) else (heir,)
 
 
 def _make_instance(kind: type[nn.Module], around: Surroundings) -> Made:

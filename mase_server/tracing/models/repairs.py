@@ -157,6 +157,15 @@ def _propose_keyword(clue: Clue, match: re.Match[str]) -> Changes:
         yield {match[1]: None}
 
 
+def _propose_entry(clue: Clue, match: re.Match[str]) -> Changes:
+    """An entry for a dictionary that the code copies into another one, where its lack is a plain KeyError."""
+    for name in sorted(clue.given, key=lambda name: name not in clue.culprits)[:MAX_CULPRITS]:
+        held = clue.given[name]
+        if isinstance(held, dict) and match[1] not in held:
+            known = clue.entry([match[1]])
+            yield {name: replace_entry(held, (match[1],), _guess_entry(clue, match[1]) if known is None else known)}
+
+
 def _propose_matrices(clue: Clue, match: re.Match[str]) -> Changes:
     """A matrix of pretrained vectors, as wide as the configuration says that embeddings are."""
     wide = {name: value for name, value in clue.arguments.items() if "emb" in name and _is_whole(value)}
@@ -646,6 +655,7 @@ ROWS: tuple[Row, ...] = (
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_lacking_attribute),
     (r"^AttributeError: '\w+' object has no attribute '(\w+)'", _propose_other_branch),
     (r"^KeyError: '(\w+)'", _propose_keyword),
+    (r"^KeyError: '(\w+)'", _propose_entry),
     (r"^ValueError: '(.+)' is not in list", _propose_letters),
     (r"should be an instance of class `\w*Config`", _propose_own_config),
     (r"can only concatenate str \(not", _propose_texts),
