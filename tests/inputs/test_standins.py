@@ -724,3 +724,86 @@ def test_points_are_sampled_apart_grouped_and_interpolated():
     assert mixed.tolist() == [[[0.75], [5.75]]]
     dists, places = stand_in("knn_cuda.KNN")(k=2, transpose_mode=True)(line, line[:, [3]])
     assert (dists.tolist(), places.tolist()) == ([[[0.0, 3.0]]], [[[3, 4]]])
+
+
+def deformed(moved, mask=None, groups=1, **options):
+    """A deformable convolution whose offsets are the same everywhere, and the plain one beside it."""
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 4, 7, 6), torch.randn(6, 4 // groups, 3, 2), torch.randn(6)
+    plain = nn.functional.conv2d(x, weight, bias, groups=groups, **options)
+    offset = torch.tensor(moved).view(1, 2, 1, 1).repeat(2, 2 * 6, *plain.shape[-2:])  # for each half of the channels
+    mask = None if mask is None else torch.full((2, 12, *plain.shape[-2:]), mask)
+    layer = stand_in("modules.modulated_deform_conv.ModulatedDeformConv")
+    made = layer(4, 6, (3, 2), groups=groups, deformable_groups=2, bias=True, **options)
+    with torch.no_grad():
+        made.weight.copy_(weight)
+        made.bias.copy_(bias)
+        return made(x, offset, mask), plain, nn.functional.conv2d, (x, weight, bias)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": (1, 2)}, {"dilation": 2, "padding": 2}])
+def test_a_deformable_convolution_that_moves_nothing_is_the_plain_one(groups, options):
+    out, plain, *_ = deformed([0.0, 0.0], 1.0, groups, **options)
+    torch.testing.assert_close(out, plain)
+
+
+def test_a_deformable_convolution_reads_where_its_offsets_say_and_zero_outside():
+    out, _, convolve, (x, weight, bias) = deformed([1.0, -2.0])
+    moved = torch.zeros_like(x)
+    moved[:, :, :-1, 2:] = x[:, :, 1:, :-2]  # a row down, two columns to the left
+    torch.testing.assert_close(out, convolve(moved, weight, bias))
+    between, *_ = deformed([0.5, 0.0])
+    down = torch.cat([x[:, :, 1:], torch.zeros_like(x[:, :, :1])], 2)
+    torch.testing.assert_close(between, convolve((x + down) / 2, weight, bias))
+    halved, *_ = deformed([0.0, 0.0], 0.5)
+    torch.testing.assert_close(halved, convolve(x / 2, weight, bias))
+
+
+DEFORMING = """
+import torch
+from torch import nn
+from lib.dcn.modulated_deform_conv import ModulatedDeformConv, ModulatedDeformConvFunction
+from dcn_v2 import DCN
+
+
+class Aligned(ModulatedDeformConv):
+    def __init__(self, *args):
+        super().__init__(*args)
+        count = self.deformable_groups * 3 * self.kernel_size[0] * self.kernel_size[1]
+        self.moves = nn.Conv2d(self.in_channels, count, self.kernel_size, self.stride, self.padding)
+
+    def forward(self, x):
+        one, other, mask = self.moves(x).chunk(3, 1)
+        offset = torch.cat([one, other], 1)
+        return ModulatedDeformConvFunction.apply(
+            x, offset, mask.sigmoid(), self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups,
+            self.deformable_groups, self.im2col_step,
+        )
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = Aligned(3, 8, 3, 2, 1, 1, 1, 1, 64, True)
+        self.second = DCN(8, 5, kernel_size=(3, 3), stride=1, padding=1, deformable_groups=2)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+net = Net()
+out = net(torch.ones(2, 3, 16, 16))
+"""
+
+
+def test_a_program_with_a_deformable_extension_that_is_not_built_is_traced(tmp_path):
+    payload = traced(tmp_path, {"net.py": DEFORMING})
+    assert bound(payload)["out"] == [2, 5, 8, 8]
+    assert {code for _, code, _ in told(payload)} == {"missing-package"}
+    assert any("deformable" in problem["message"] for problem in payload["problems"])
+
+
+def test_a_network_of_crossed_features_is_no_convolution():
+    assert stand_in("recommend.models.dcn.DCN") is None
+    assert stand_in("recommend.models.dcnv2.DCNv2") is None

@@ -28,6 +28,7 @@ import torch
 from torch import nn
 
 from mase_server.ops.types import Kwargs
+from mase_server.tracing.importing.deformable import find_deformable, is_deformable
 from mase_server.tracing.importing.kernels import KERNELS
 from mase_server.tracing.importing.openmmlab import OPENMMLAB
 from mase_server.tracing.importing.vision import VISION, as_tuple
@@ -742,7 +743,8 @@ _SAID = {
 def stand_in(thing: str) -> Any:
     """The replacement for something of a missing package, by its dotted name; None if there is none."""
     module, _, name = thing.rpartition(".")
-    return _KNOWN.get(module, _KNOWN.get(module.partition(".")[0], {})).get(name)
+    found = _KNOWN.get(module, _KNOWN.get(module.partition(".")[0], {})).get(name)
+    return find_deformable(module, name) if found is None else found
 
 
 #: What a build writes into a module of the workspace's own packages that is called after it.
@@ -760,5 +762,6 @@ def stand_in_version(thing: str) -> Any:
 
 def assumed(module: str) -> str:
     """The sentence about the replacements for a package, with a space before it; "" if there are none."""
-    said = _SAID.get(module.partition(".")[0], "")
+    deformable = "MASE computes its deformable convolutions without its kernels." if is_deformable(module) else ""
+    said = _SAID.get(module.partition(".")[0], deformable)
     return f" {said}" if said else ""
