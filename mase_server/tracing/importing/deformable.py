@@ -120,8 +120,8 @@ class DeformConv2dPack(DeformConv2d):
         self.conv_offset = nn.Conv2d(
             self.in_channels, count, self.kernel_size, self.stride, self.padding, self.dilation
         )
-        nn.init.zeros_(self.conv_offset.weight)
-        nn.init.zeros_(self.conv_offset.bias)
+        for each in self.conv_offset.parameters():
+            nn.init.zeros_(each)
 
     def forward(self, x: torch.Tensor, *others: Any) -> torch.Tensor:
         """The convolution where its own offsets move it to."""
