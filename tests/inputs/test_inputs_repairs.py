@@ -171,6 +171,12 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Conv2d(3, {"tiny": 8, "small": 16}[variant], 3)
     """,
+    "a key that its table is asked for": """
+        def __init__(self, variant):
+            super().__init__()
+            make = {"plain": nn.Conv2d, "turned": nn.ConvTranspose2d}.get(variant)
+            self.layer = make(3, 8, 3)
+    """,
     "an option that is none by default": """
         def __init__(self, planes=None):
             super().__init__()

@@ -413,7 +413,10 @@ def _list_options(clue: Clue, step: Step, code: ast.AST) -> Changes:
             case ast.Compare(left=read, ops=[ast.Eq() | ast.In() | ast.NotIn()], comparators=[right]):
                 held = step.value(right)
                 choices = list(held) if isinstance(held, list | tuple | set | frozenset | dict) else [held]
-            case ast.Subscript(value=table, slice=read) if isinstance(step.value(table), dict):
+            case (
+                ast.Subscript(value=table, slice=read)
+                | ast.Call(func=ast.Attribute(value=table, attr="get"), args=[read, *_])
+            ) if isinstance(step.value(table), dict):
                 choices = list(step.value(table))
             case _:
                 continue
@@ -714,7 +717,7 @@ ROWS: tuple[Row, ...] = (
     (r"^AssertionError|NoneType|^ValueError|None$", _propose_optional),
     (
         r"^(KeyError|ValueError|AssertionError|NotImplementedError|UnboundLocalError|AttributeError|Exception)"
-        r"|argument of type '\w+' is not",
+        r"|argument of type '\w+' is not|'NoneType' object is not callable",
         _propose_options,
     ),
     (r"\(\d+x(\d+) and (\d+)x\d+\)", _propose_agreeing_sizes),
