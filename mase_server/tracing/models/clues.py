@@ -81,14 +81,14 @@ class Clue:
         """The statement that raised, if it can be read."""
         return self.steps[-1] if self.steps else None
 
-    def names_at(self, step: Step, name: str) -> set[str]:
-        """The names that an argument has in the function of a step: those of variables and parameters that get it."""
-        names = {name}
+    def names_at(self, step: Step, name: str) -> dict[str, None]:
+        """The names that an argument has in the function of a step, its own first: variables and parameters get it."""
+        names = dict.fromkeys([name])
         for at, each in enumerate(self.steps):
             if at:
                 passed = _pair_parameters(self.steps[at - 1], each)
-                names |= {parameter for parameter, given in passed if get_entry_name(given) in names}
-            names |= {alias for held in tuple(names) for alias in list_aliases(each.function, held)}
+                names |= {parameter: None for parameter, given in passed if get_entry_name(given) in names}
+            names |= {alias: None for held in tuple(names) for alias in list_aliases(each.function, held)}
             if each is step:
                 break
         return names

@@ -243,7 +243,8 @@ class _Guess:
             try:
                 return self.value(name, inner, function, source)
             except NoArgumentsError:
-                return None
+                owner = getattr(function, "__name__", "")
+                return self._guess_configuration(name, owner) if self._is_configuration(name, function) else None
         if choices := _list_choices(annotation):
             return choices[0]
         if typing.get_origin(annotation) is type:

@@ -429,8 +429,12 @@ def _list_options(clue: Clue, step: Step, code: ast.AST) -> Changes:
 def _propose_text(clue: Clue, match: re.Match[str]) -> Changes:
     """A text where a number was guessed: one that the code compares the argument with, else the usual one."""
     for name in [each for each in clue.culprits if _is_number(clue.arguments[each])][:MAX_CULPRITS]:
-        names = {other for step in clue.steps for other in clue.names_at(step, name)}
-        words = (word for step in clue.steps for other in names for word in find_compared_words(step.function, other))
+        words = (
+            word
+            for step in clue.steps
+            for other in clue.names_at(step, name)
+            for word in find_compared_words(step.function, other)
+        )
         yield {name: next(words, usual_text(name))}
 
 
