@@ -599,3 +599,31 @@ def test_an_argument_that_is_called_as_a_language_model_is_one(workspace, name, 
     assert isinstance(found, Found), found
     assert found.model.rnn.input_size == 768
     assert runs_in_eager(found).dim() == 2
+
+
+TAGGER = (
+    HEAD
+    + """class Net(nn.Module):
+    def __init__(self, width, tagset_size):
+        super().__init__()
+        self.tagset_size = tagset_size
+        self.out = nn.Linear(width, tagset_size * tagset_size)
+
+    def forward(self, x):
+        return self.out(x).view(-1, self.tagset_size, self.tagset_size)
+"""
+)
+
+
+def test_labels_that_are_counted_before_they_are_read_have_a_usual_number(workspace):
+    put(
+        workspace,
+        "train.py",
+        "from net import Net\n\n\ndef main():\n    tags = {}\n    for line in open('tags.txt'):\n"
+        "        tags[line] = len(tags)\n    model = Net(24, len(tags))\n",
+    )
+    (found,) = looked_at(workspace, TAGGER)
+    assert isinstance(found, Found), found
+    assert found.arguments["tagset_size"] > 1
+    assert found.arguments["width"] == 24
+    assert runs_in_eager(found).shape[-1] == found.arguments["tagset_size"]

@@ -206,12 +206,18 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
-    if plan.guessed and any(isinstance(each, nn.Embedding) and not each.num_embeddings for each in model.modules()):
-        return ValueError("the number of rows of a table must be positive")  # a vocabulary that is read later
+    if plan.guessed and any(map(_is_empty, model.modules())):  # words or labels that are counted before they are read
+        return ValueError("the number of rows of a table, or of features, must be positive")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
     again = partial(_make_model, plan, kind) if _holds_made(arguments) else call.rebuild()
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
+
+
+def _is_empty(part: nn.Module) -> bool:
+    """Has a table no rows, or a linear layer no features?"""
+    sizes = {nn.Embedding: ("num_embeddings",), nn.Linear: ("in_features", "out_features")}.get(type(part), ())
+    return any(getattr(part, name) == 0 for name in sizes)
 
 
 def _make_model(plan: Plan, kind: type[nn.Module]) -> Any:
