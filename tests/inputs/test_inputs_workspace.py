@@ -627,3 +627,77 @@ def test_labels_that_are_counted_before_they_are_read_have_a_usual_number(worksp
     assert found.arguments["tagset_size"] > 1
     assert found.arguments["width"] == 24
     assert runs_in_eager(found).shape[-1] == found.arguments["tagset_size"]
+
+
+STAGE = (
+    HEAD
+    + """class Stage(nn.Module):
+    def __init__(self, width, parts, deep):
+        super().__init__()
+        assert width % parts == 0
+        self.parts = nn.ModuleList(nn.Linear(width // parts, width // parts) for _ in range(parts))
+        self.deep = deep
+
+    def forward(self, x):
+        return torch.cat([part(piece) for part, piece in zip(self.parts, x.chunk(len(self.parts), -1))], -1)
+"""
+)
+LOOP = """from torch import nn
+from stage import Stage
+
+class Net(nn.Module):
+    def __init__(self, sizes=(21, 42)):
+        super().__init__()
+        stages = []
+        for at, (width, parts) in enumerate(zip(sizes, [3, 7])):
+            stages.append(Stage(width, parts, deep=at > 0))
+        self.stages = nn.Sequential(*stages)
+"""
+COMPREHENSION = """from torch import nn
+from stage import Stage
+
+class Net(nn.Module):
+    def __init__(self, sizes=(21, 42)):
+        super().__init__()
+        self.stages = nn.ModuleList(
+            [Stage(width, parts=3, deep=False) for width in sizes]
+        )
+"""
+
+
+@pytest.mark.parametrize("text", [LOOP, COMPREHENSION])
+def test_a_part_that_is_made_in_a_loop_is_made_as_in_its_first_turn(workspace, text):
+    put(workspace, "net.py", text)
+    (found,) = looked_at(workspace, STAGE, "stage.py")
+    assert isinstance(found, Found), found
+    assert (found.arguments_from, found.arguments) == ("usage", {"width": 21, "parts": 3, "deep": False})
+    assert runs_in_eager(found).shape[-1] == 21
+
+
+GROWN = """from net import Net
+
+
+def main(depth=3, wide=False):
+    widths = [24]
+    for at in range(depth):
+        widths.append(widths[-1] + 3)
+    if wide:
+        widths.append(90)
+    else:
+        widths += [7]
+    model = Net(widths)
+"""
+
+
+def test_a_list_that_is_filled_by_statements_has_all_its_members(workspace):
+    put(workspace, "train.py", GROWN)
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, widths):\n        super().__init__()\n"
+        "        pairs = zip(widths, widths[1:])\n"
+        "        self.layers = nn.Sequential(*(nn.Linear(a, b) for a, b in pairs))\n\n"
+        "    def forward(self, x):\n        return self.layers(x)\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert (found.arguments_from, found.arguments) == ("usage", {"widths": [24, 27, 30, 33, 7]})
+    assert runs_in_eager(found).shape[-1] == 7

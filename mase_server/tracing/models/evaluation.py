@@ -41,6 +41,10 @@ MAX_DEPTH = 6
 #: The most changes of one configuration that are followed, and the longest chain in which they are.
 MAX_CHANGES = 32
 MAX_CHANGED = 1
+#: The most turns of a loop that fills a list.
+MAX_TURNS = 64
+#: The methods that put something into a list.
+_GROWING = frozenset({"append", "extend", "insert"})
 #: The most calls of a function elsewhere in the workspace that are asked for an argument.
 MAX_CALLERS = 4
 #: A text that the reader of an example is to replace, such as `<PATH_TO_YOUR_DATA>/x.cfg`.
@@ -124,6 +128,7 @@ class _Index:
     members: values that are assigned to attributes of `self`.  changes: those of entries of a name
     (`config.depth = 3`), in order.  imports: name -> (module, name in it or "", level).
     defined: classes and functions at the top of the file.  only_defines: does the file nothing but define and assign?
+    loops: what loops and comprehensions go through, by the names that they bind.
     """
 
     functions: list[tuple[ast.FunctionDef, str]]
@@ -133,6 +138,17 @@ class _Index:
     defined: frozenset[str]
     only_defines: bool
     changes: dict[str, list[_Change]]
+    loops: dict[str, list[_Loop]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A loop or comprehension. values: what it goes through.  keys: where in a member of it a name's value is."""
+
+    first: int
+    last: int
+    values: ast.expr
+    keys: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +186,7 @@ def _iterate_changes(body: Iterable[ast.AST], tests: tuple[ast.expr, ...] = ()) 
 def _index_tree(tree: ast.Module) -> _Index:
     """Read once for all calls in the file."""
     defined = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
-    index = _Index([], {}, {}, {}, defined, all(map(_only_defines, tree.body)), {})
+    index = _Index([], {}, {}, {}, defined, all(map(_only_defines, tree.body)), {}, {})
     for changed, change in _iterate_changes(tree.body):
         index.changes.setdefault(changed, []).append(change)
     owners = {
@@ -184,6 +200,11 @@ def _index_tree(tree: ast.Module) -> _Index:
                 for name, part in _pair_targets(target, value):
                     held = index.assignments if "." not in name else index.members
                     held.setdefault(name.removeprefix("self."), []).append((node.lineno, part))
+            case ast.For(target=target, iter=values):
+                _note_loop(index.loops, node, target, values)
+            case ast.ListComp(generators=parts) | ast.GeneratorExp(generators=parts) | ast.DictComp(generators=parts):
+                for part in parts:
+                    _note_loop(index.loops, node, part.target, part.iter)
             case ast.Import(names=aliases):
                 for alias in aliases:
                     module = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -219,6 +240,53 @@ def _pair_targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.
                 item = ast.copy_location(ast.Constant(at), value)
                 part = ast.copy_location(ast.Subscript(value, item, ast.Load()), value)
                 yield from _pair_targets(each, part)
+
+
+def _iterate_growth(body: Iterable[ast.stmt], name: str, first: int, last: int) -> Iterator[ast.stmt]:
+    """The statements between two lines that put something into a list, outermost and in order."""
+    for node in body:
+        if first < node.lineno and (node.end_lineno or node.lineno) < last:
+            if _grows(node, name):
+                yield node
+        elif node.lineno < last and (node.end_lineno or node.lineno) > first:
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _iterate_growth(getattr(node, inner, ()), name, first, last)
+
+
+def _grows(node: ast.stmt, name: str) -> bool:
+    """Does a statement, or one inside of it, put something into a list?"""
+    for inner in ast.walk(node):
+        match inner:
+            case ast.FunctionDef() | ast.ClassDef():
+                return False
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=method))):
+                if owner == name and method in _GROWING:
+                    return True
+            case ast.AugAssign(target=ast.Name(id=owner), op=ast.Add()) if owner == name:
+                return True
+    return False
+
+
+def _unpack(target: ast.expr, value: Any) -> Namespace:
+    """What `target = value` binds."""
+    match target:
+        case ast.Name(id=name):
+            return {name: value}
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            pairs = zip(targets, value, strict=True)
+            return {name: part for each, member in pairs for name, part in _unpack(each, member).items()}
+    return {}
+
+
+def _note_loop(
+    loops: dict[str, list[_Loop]], node: ast.For | ast.expr, target: ast.expr, values: ast.expr, keys: tuple[int, ...] = ()
+) -> None:
+    match target:
+        case ast.Name(id=name):
+            loops.setdefault(name, []).append(_Loop(node.lineno, node.end_lineno or node.lineno, values, keys))
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            for at, each in enumerate(targets):
+                _note_loop(loops, node, each, values, (*keys, at))
 
 
 class _Resolver:
@@ -315,6 +383,10 @@ class _Resolver:
 
     def _resolve_assigned(self, name: str, line: int, depth: int) -> Any:
         earlier = [pair for pair in self.index.assignments.get(name, ()) if pair[0] < line]
+        around = [each for each in self.index.loops.get(name, ()) if each.first <= line <= each.last]
+        loop = max(around, key=lambda each: each.first, default=None)
+        if loop is not None and all(pair[0] < loop.first for pair in earlier) and depth < MAX_DEPTH:
+            return self._take_first(loop, depth)
         value = max(earlier, key=lambda pair: pair[0])[1] if earlier else self._find_given(name, line)
         if value is not None and loads_module(value) and self.around is not None:
             # A module that is chosen when the program runs: here, the one that is traced.
@@ -325,7 +397,36 @@ class _Resolver:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
         if value is None:
             return self._resolve_argument(name, line, depth)
-        return self._apply_changes(name, value.lineno, line, self.evaluate(value, depth + 1), depth)
+        made = self.evaluate(value, depth + 1)
+        if isinstance(made, list):
+            return self._grow(name, list(made), _iterate_growth(self.tree.body, name, value.lineno, line), depth)
+        return self._apply_changes(name, value.lineno, line, made, depth)
+
+    def _take_first(self, loop: _Loop, depth: int) -> Any:
+        """The value of a loop's name in its first turn."""
+        for value in self.evaluate(loop.values, depth + 1):
+            for key in loop.keys:
+                value = value[key]
+            return value
+        raise UnknownNameError(f"the loop in line {loop.first} has no turn")
+
+    def _grow(self, name: str, held: list[Any], statements: Iterable[ast.stmt], depth: int) -> list[Any]:
+        """A list with what statements after its assignment put into it."""
+        inner = _Resolver({**self.namespace, name: held}, self.tree, self.file, self.around)
+        for node in statements:
+            match node:
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=method), args=args)):
+                    if owner == name and method in _GROWING:
+                        getattr(held, method)(*(inner.evaluate(each, depth + 1) for each in args))
+                case ast.AugAssign(target=ast.Name(id=owner), op=ast.Add(), value=more) if owner == name:
+                    held += inner.evaluate(more, depth + 1)
+                case ast.If(test=test, body=then, orelse=other) if _grows(node, name):
+                    inner._grow(name, held, then if inner.evaluate(test, depth + 1) else other, depth + 1)
+                case ast.For(target=target, iter=values, body=turn) if _grows(node, name):
+                    for value in itertools.islice(inner.evaluate(values, depth + 1), MAX_TURNS):
+                        named = {**inner.namespace, **_unpack(target, value)}
+                        _Resolver(named, self.tree, self.file, self.around)._grow(name, held, turn, depth + 1)
+        return held
 
     def _apply_changes(self, name: str, first: int, last: int, value: Any, depth: int) -> Any:
         """A configuration with the entries that the statements between two lines give it."""
