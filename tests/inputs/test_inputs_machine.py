@@ -113,6 +113,7 @@ pixels = torch.zeros(3, 4, dtype=torch.uint8)
 assert isinstance(pixels, torch.ByteTensor) and not isinstance(pixels, torch.FloatTensor)
 assert not isinstance(torch.zeros(3).tolist(), torch.FloatTensor) and isinstance(torch.IntTensor(2), torch.IntTensor)
 assert int(torch.tensor([3.5]).type(torch.LongTensor)) == 3 and pixels.type() == "torch.ByteTensor"
+assert torch.FloatTensor(torch.zeros(2, 3)).shape == (2, 3)
 Net()(pixels.type(torch.FloatTensor))
 """
     payload = traced(tmp_path, {"net.py": text})

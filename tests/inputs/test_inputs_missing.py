@@ -585,6 +585,22 @@ def test_a_name_that_another_version_of_a_package_had_is_stood_in_for(tmp_path):
     assert "cannot import name 'Shampooed' from 'torch.optim'" in payload["problems"][0]["message"]
 
 
+def test_a_name_that_moved_within_its_package_is_taken_from_there(tmp_path):
+    text = (
+        HEAD
+        + "from torch.optim import UninitializedBuffer\n"
+        + BODY
+        + "assert issubclass(UninitializedBuffer, torch.Tensor)\n"
+    )
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["h"] == [2, 5]
+    assert told(payload) == [("warning", "missing-package", 3)]
+    assert payload["problems"][0]["message"].startswith(
+        "cannot import name 'UninitializedBuffer' from 'torch.optim', so a run ends here. "
+        "MASE goes on with `torch.nn.parameter.UninitializedBuffer`."
+    )
+
+
 def test_a_long_name_that_only_resembles_another_is_of_another_version(tmp_path):
     text = HEAD + "from torch.nn import AdaptiveSoftMaxPool2d\n" + BODY
     payload = traced(tmp_path, {"net.py": text})

@@ -701,3 +701,44 @@ def test_a_list_that_is_filled_by_statements_has_all_its_members(workspace):
     assert isinstance(found, Found), found
     assert (found.arguments_from, found.arguments) == ("usage", {"widths": [24, 27, 30, 33, 7]})
     assert runs_in_eager(found).shape[-1] == 7
+
+
+def test_a_device_that_a_program_picks_when_it_runs_is_the_cpu(workspace):
+    put(
+        workspace,
+        "train.py",
+        "import argparse\nfrom net import Net\n\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--device', default='', type=str)\nargs = parser.parse_args()\n"
+        "args.device = args.device or pick()\nmodel = Net(24, args.device)\n",
+    )
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, width, device: str):\n        super().__init__()\n"
+        "        self.out, self.device = nn.Linear(width, 7), device\n\n"
+        "    def forward(self, x):\n        return self.out(x.to(self.device))\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["device"] == "cpu"
+    assert runs_in_eager(found).shape[-1] == 7
+
+
+def test_a_device_of_which_nothing_is_written_is_the_cpu(workspace):
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, device: str):\n        super().__init__()\n"
+        "        self.out, self.device = nn.Linear(24, 7), device\n\n"
+        "    def forward(self, x):\n        return self.out(x.to(self.device))\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["device"] == "cpu"
+
+
+def test_a_table_whose_number_of_rows_is_a_tensor_hides_no_other_model(workspace):
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.table = nn.Embedding(9, width)\n        self.table.num_embeddings = torch.tensor(9)\n\n"
+        "    def forward(self, ids):\n        return self.table(ids)\n\n\n"
+        "class Other(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.out = nn.Linear(24, 7)\n\n    def forward(self, x):\n        return self.out(x)\n"
+    )
+    assert [item.name for item in looked_at(workspace, text) if isinstance(item, Found)] == ["Other"]

@@ -382,6 +382,9 @@ class _LegacyType(type):
         return isinstance(value, torch.Tensor) and value.dtype == cls.dtype
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        match args:
+            case [torch.Tensor(dtype=cls.dtype) as given]:
+                return given.view_as(given)  # the type itself knows no tensors without storage
         return cls.made(*args, **kwargs)
 
 

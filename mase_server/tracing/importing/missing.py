@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, TypeGuard
 from unittest.mock import patch
 
@@ -261,8 +261,11 @@ class MissingImports:
         if not lacking or self._is_own(module.__name__) or is_import_handled(frame):
             return module
         for name, error in lacking.items():
+            moved = _find_moved(module, name)
+            if moved is not None:
+                error = ReplacedError(f"{error}, so a run ends here. MASE goes on with `{moved.__module__}.{name}`")
             absent = self._record_missing(f"{module.__name__}.{name}", error, frame, own=False)
-            module = _graft_name(module, name, Placeholder(absent, absent.name))
+            module = _graft_name(module, name, Placeholder(absent, absent.name) if moved is None else moved)
         return module
 
     def _replace_builder(self, name: str, frame: FrameType) -> Any:
@@ -506,6 +509,18 @@ def _find_lacking_error(module: Any, name: str, *, spelt: bool) -> Exception | N
         meant = [each for each in dir(module) if name.startswith("_") or not each.startswith("_")]
         return None if spelt and _is_misspelt(name, meant) else error
     return None
+
+
+def _find_moved(module: Any, name: str) -> Any:
+    """The class or function of this name in another module of the package, if it is one alone and loaded."""
+    top = module.__name__.partition(".")[0]
+    found: dict[int, Any] = {}
+    for key, other in list(sys.modules.items()):
+        held = vars(other).get(name) if key.startswith(f"{top}.") and isinstance(other, ModuleType) else None
+        own = isinstance(held, type | FunctionType) and held.__name__ == name
+        if own and held.__module__.partition(".")[0] == top:
+            found[id(held)] = held
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _graft_name(module: ModuleType, name: str, value: Any) -> ModuleType:

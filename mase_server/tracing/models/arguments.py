@@ -217,7 +217,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
 def _is_empty(part: nn.Module) -> bool:
     """Has a table no rows, or a linear layer no features?"""
     sizes = {nn.Embedding: ("num_embeddings",), nn.Linear: ("in_features", "out_features")}.get(type(part), ())
-    return any(getattr(part, name) == 0 for name in sizes)
+    return any(type(size := getattr(part, name)) is int and size == 0 for name in sizes)  # a tensor has no value here
 
 
 def _make_model(plan: Plan, kind: type[nn.Module]) -> Any:

@@ -279,7 +279,11 @@ def _unpack(target: ast.expr, value: Any) -> Namespace:
 
 
 def _note_loop(
-    loops: dict[str, list[_Loop]], node: ast.For | ast.expr, target: ast.expr, values: ast.expr, keys: tuple[int, ...] = ()
+    loops: dict[str, list[_Loop]],
+    node: ast.For | ast.expr,
+    target: ast.expr,
+    values: ast.expr,
+    keys: tuple[int, ...] = (),
 ) -> None:
     match target:
         case ast.Name(id=name):

@@ -285,7 +285,7 @@ class _Guess:
         if annotation is nn.Module:
             return self._guess_part(annotation, name)
         usual = usual_argument(name)
-        if usual is not None and annotation is not str:
+        if usual is not None and (annotation is not str or isinstance(usual, str)):
             return annotation(usual) if annotation in (int, float) and not isinstance(usual, bool) else usual
         if annotation in (int, float):
             return annotation(16)

@@ -426,7 +426,9 @@ def parsed_options(tree: ast.AST) -> Entries:
             case ast.Call(func=ast.Attribute(attr="add_argument"), args=args, keywords=keywords):
                 given = {each.arg: each.value for each in keywords if each.arg}
                 name = _find_option_name([str(_read_literal(each)) for each in args], given)
-                found |= {name: _read_option_default(given)} if name else {}
+                default = _read_option_default(given)
+                # An empty device is one that the program picks when it runs.
+                found |= {name: "cpu" if name == "device" and default == "" else default} if name else {}
             case ast.Call(
                 func=ast.Attribute(attr=attr) | ast.Name(id=attr), args=[ast.Constant(value=str(name)), *rest]
             ) if attr.startswith("DEFINE_"):
