@@ -676,3 +676,53 @@ class Net(nn.Module):
     assert found.arguments["config"]["shared_kind"] is None
     assert found.construct().part.inner.in_features == 6
     assert found.construct().part.inner.out_features == 10
+
+
+DESCRIBED = {
+    "model.yaml": """
+model:
+  latent: 9
+  coder:
+    target: parts.Coder
+    params:
+      width: 24
+      latent: 9
+      unknown: 3
+  reader:
+    _target_: parts.Reader
+    latent: 9
+""",
+    "parts.py": HEAD
+    + """
+class Coder(nn.Module):
+    def __init__(self, width, latent):
+        super().__init__()
+        self.inner = nn.Linear(width, latent)
+
+    def forward(self, x):
+        return self.inner(x), x
+
+class Reader(nn.Module):
+    def __init__(self, latent):
+        super().__init__()
+        self.outer = nn.Linear(latent, 7)
+
+    def forward(self, x):
+        return self.outer(x)
+""",
+}
+
+
+def test_a_part_that_settings_describe_by_its_class_is_made_as_they_say(workspace):
+    for name, text in DESCRIBED.items():
+        put(workspace, name, text)
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, coder, reader: nn.Module, latent: int):\n        super().__init__()\n"
+        "        self.coder = coder\n        self.mid = nn.Linear(latent, latent)\n"
+        "        self.reader = reader\n\n"
+        "    def forward(self, x):\n        code, x = self.coder(x)\n        return self.reader(self.mid(code))\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["coder"].inner.in_features == 24
+    assert runs_in_eager(found).shape[-1] == 7

@@ -276,7 +276,7 @@ class _Guess:
                 made = map(self.make, _find_classes_elsewhere(read, name, self.around))
                 if (found := next(filter(None, made), None)) is not None:
                     return found
-            if _takes_several(_list_calls(name, source)):
+            if _takes_several(list_calls(name, source)):
                 return self._guess_called(name, source)
             return next(parts_for(name, "", self.around, self.make))
         return self._guess_plain(name, annotation, source)
@@ -294,7 +294,7 @@ class _Guess:
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
             return IDENTITY
         if annotation is inspect.Parameter.empty:
-            return self._guess_called(name, source) if _list_calls(name, source) else 16
+            return self._guess_called(name, source) if list_calls(name, source) else 16
         if annotation is str:
             return usual_text(name)
         if (part := next(parts_for(name, "", self.around, self.make), None)) is not None:
@@ -314,7 +314,7 @@ class _Guess:
 
     def _guess_called(self, name: str, source: ast.AST) -> Any:
         """A module for an argument that is called: a class of the workspace with such a name, else a usual one."""
-        calls = _list_calls(name, source)
+        calls = list_calls(name, source)
         kinds = (each for each in _find_classes_elsewhere((), name, self.around) if _fits_calls(each, calls))
         if (made := next(filter(None, map(self.make, kinds)), None)) is not None:
             return made
@@ -554,7 +554,7 @@ def _is_module_class(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, nn.Module)
 
 
-def _list_calls(name: str, source: ast.AST) -> list[ast.Call]:
+def list_calls(name: str, source: ast.AST) -> list[ast.Call]:
     """The calls of an argument of a constructor that its class keeps as it is (`self.matcher = matcher`)."""
     kept, called = set[str](), list[tuple[str, ast.Call]]()
     for node in ast.walk(source):
@@ -574,7 +574,7 @@ _WIDTHS = frozenset({("config", "hidden_size"), ("config", "dim")})
 def _is_language_model(name: str, source: ast.AST) -> bool:
     """Is an argument asked for the width that a configuration of Hugging Face has, or is it called as such a model is,
     for several results? Only if transformers is there."""
-    calls = _list_calls(name, source)
+    calls = list_calls(name, source)
     named = any(keyword.arg in _WORDS for call in calls for keyword in call.keywords)
     asked = any(read.path in _WIDTHS for read in reads_of(name, source))
     return (asked or (named and _gives_several(calls, source))) and find_spec("transformers") is not None
@@ -582,7 +582,7 @@ def _is_language_model(name: str, source: ast.AST) -> bool:
 
 def _guess_language_model(name: str, source: ast.AST) -> Made:
     """A small BERT of the usual width. It gives a tuple where the code unpacks its results."""
-    calls = _list_calls(name, source)
+    calls = list_calls(name, source)
     unpacks = any(
         isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and node.value in calls
         for node in ast.walk(source)

@@ -7,22 +7,25 @@ is known in part, the rest is guessed and said to be.
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import nn
 
+from mase_server.tracing.diagnosis.failure import RAISED
 from mase_server.tracing.importing.source import Namespace
-from mase_server.tracing.models.classes import calls_of, find_builders
+from mase_server.tracing.models.classes import calls_of, find_builders, read_definition
 from mase_server.tracing.models.constructions import Surroundings, list_parameters, list_required_parameters
 from mase_server.tracing.models.evaluation import evaluate_call, evaluate_partly
 from mase_server.tracing.models.expressions import NAMES
-from mase_server.tracing.models.guesses import Arguments
+from mase_server.tracing.models.guesses import Arguments, Made, list_calls, make_arguments
+from mase_server.tracing.models.settings import ARGUMENTS, NAMING
 from mase_server.tracing.models.workspace import Call, commented_calls, examples_of
 
 #: The most calls elsewhere in the workspace that are tried.
@@ -124,9 +127,37 @@ def _from_settings(kind: type[nn.Module], around: Surroundings) -> Iterator[Star
     known = {each.name for each in list_parameters(kind)}
     settings = around.settings()
     for mapping in (settings.naming(kind.__name__), settings.closest(set(names)) if len(names) > 1 else {}):
-        given = {name: value for name, value in mapping.items() if name in known}
+        given = {name: _make_described(name, value, kind) for name, value in mapping.items() if name in known}
         if given and (len(given) > 1 or len(names) == 1):
             yield Start(kind, given, "made as settings of the workspace say, where they do")
+
+
+def _make_described(name: str, value: Any, kind: type[nn.Module]) -> Any:
+    """The module that an entry describes by its class and arguments, if the argument is one; else the entry."""
+    if not isinstance(value, Mapping):
+        return value
+    wanted = inspect.get_annotations(kind.__init__).get(name)
+    called = list_calls(name, read_definition(kind))
+    if called or (inspect.isclass(wanted) and issubclass(wanted, nn.Module)):
+        return _find_described(value) or value
+    return value
+
+
+def _find_described(entry: Mapping[str, Any]) -> Made | None:
+    """`{"target": "nets.Encoder", "params": {"width": 8}}`, or the arguments beside the class."""
+    path = next((str(value) for key, value in entry.items() if key in NAMING and "." in str(value)), "")
+    module, _, name = path.rpartition(".")
+    try:
+        kind = getattr(importlib.import_module(module), name)
+    except RAISED:  # the border to the user's modules
+        return None
+    if not (inspect.isclass(kind) and issubclass(kind, nn.Module)):
+        return None
+    beside = {key: value for key, value in entry.items() if key not in NAMING and not key.startswith("_")}
+    given = next((entry[key] for key in ARGUMENTS if isinstance(entry.get(key), Mapping)), beside)
+    known = {each.name for each in list_parameters(kind)}  # another version of the class takes others
+    made = {key: _make_described(key, value, kind) for key, value in given.items() if key in known}
+    return Made(lambda: kind(**make_arguments(made)), f"{name}(...)")
 
 
 def _find_class_builders(kind: type[nn.Module], around: Surroundings) -> Iterator[Callable[..., Any]]:
