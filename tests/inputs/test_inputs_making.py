@@ -459,3 +459,17 @@ def test_nothing_stands_in_for_a_module_that_gives_several_values(workspace, par
     assert not [item for item in items if isinstance(item, Found)]
     (problem,) = problems_in(items)
     assert "'bert' is a module that gives several values" in problem.message
+
+
+def test_what_a_base_keeps_of_the_arguments_is_known_for_its_subclass(workspace):
+    text = HEAD + (
+        "class Base(nn.Module):\n    def __init__(self, f, width):\n        super().__init__()\n"
+        "        self.f, self.out = None, nn.Linear(width, 7)\n        self.f = f\n\n\n"
+        "class Net(Base):\n    def __init__(self, f, width):\n        super().__init__(f, width)\n"
+        "        self.last = nn.Linear(7, 5)\n\n"
+        "    def forward(self, x):\n        return self.last(self.out(self.f(x)))\n"
+    )
+    found = next(item for item in looked_at(workspace, text) if isinstance(item, Found))
+    assert found.name == "Net"
+    assert isinstance(found.arguments["f"], nn.Module)
+    assert runs_in_eager(found).shape[-1] == 5

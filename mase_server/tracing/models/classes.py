@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Container, Mapping
 from types import FunctionType, MethodType
@@ -307,9 +309,24 @@ def get_entry_name(node: ast.expr) -> str:
     return ""
 
 
-def read_definition(thing: Any) -> ast.AST:
-    """The syntax tree of a class or function; an empty one if its source cannot be read."""
-    try:
-        return ast.parse(textwrap.dedent(inspect.getsource(thing)))
-    except (OSError, TypeError, SyntaxError):
-        return ast.Module([], [])
+def read_definition(thing: Any) -> ast.Module:
+    """The syntax tree of a function, or of a class with the bases whose constructors its own calls; an empty one if
+    its source cannot be read."""
+    read = ast.Module([], [])
+    home = _find_search_path(thing)
+    for each in inspect.getmro(thing) if inspect.isclass(thing) else (thing,):
+        if each is not thing and (not home or _find_search_path(each) != home):
+            break  # a class of a library
+        try:
+            read.body += ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            if "__init__" in vars(each) and "super(" not in inspect.getsource(each.__init__):
+                break
+        except (OSError, TypeError, SyntaxError):
+            break
+    return read
+
+
+def _find_search_path(thing: Any) -> str:
+    """The folder of the search path from which the module of a class or function comes; "" if none."""
+    file = str(getattr(sys.modules.get(getattr(thing, "__module__", "")), "__file__", None) or "")
+    return max((each for each in sys.path if each and file.startswith(each + os.sep)), key=len, default="")
