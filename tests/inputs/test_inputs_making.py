@@ -473,3 +473,15 @@ def test_what_a_base_keeps_of_the_arguments_is_known_for_its_subclass(workspace)
     assert found.name == "Net"
     assert isinstance(found.arguments["f"], nn.Module)
     assert runs_in_eager(found).shape[-1] == 5
+
+
+def test_a_number_that_a_product_takes_becomes_a_matrix(workspace):
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, shift, n_nodes):\n        super().__init__()\n"
+        "        self.shift, self.weight = shift, nn.Parameter(torch.ones(n_nodes, 5))\n\n"
+        "    def forward(self, x):\n        return torch.einsum('nm,btm->btn', self.shift, x) @ self.weight\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.arguments["shift"].shape == (found.arguments["n_nodes"],) * 2
+    assert runs_in_eager(found).shape[-1] == 5

@@ -215,6 +215,12 @@ def _propose_tensors(clue: Clue, match: re.Match[str]) -> Changes:
                 yield {name: Made(partial(torch.ones, 64), "torch.ones(64)")}
 
 
+def _propose_operands(clue: Clue, match: re.Match[str]) -> Changes:
+    """A square matrix for a number that is an operand of a product."""
+    for name in [each for each in clue.culprits if _is_number(clue.arguments[each])][:MAX_CULPRITS]:
+        yield from ({name: Made(partial(torch.eye, size), f"torch.eye({size})")} for size in _list_sides(clue))
+
+
 def _propose_record(clue: Clue, match: re.Match[str]) -> Changes:
     """A record for an argument of which only attributes are read, such as a data set that knows its columns."""
     for name in clue.culprits[:MAX_CULPRITS]:
@@ -682,6 +688,7 @@ ROWS: tuple[Row, ...] = (
     ),
     (r"expected np.ndarray|^(?:Attribute|Type)Error: .*'?int\b", _propose_table),
     (r"^AttributeError: '(?:int|float|bool|list|tuple|NoneType)' object has no attribute '(\w+)'", _propose_tensors),
+    (r"expected Tensor as element \d+ in argument|must be Tensor, not (int|float)", _propose_operands),
     (r"^AttributeError: '(?:int|float|bool)' object has no attribute '(\w+)'", _propose_record),
     (r"configuration guessed here has no", _propose_lacking_entry),
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)", _propose_missing),
