@@ -726,3 +726,22 @@ def test_a_part_that_settings_describe_by_its_class_is_made_as_they_say(workspac
     assert isinstance(found, Found), found
     assert found.arguments["coder"].inner.in_features == 24
     assert runs_in_eager(found).shape[-1] == 7
+
+
+def test_a_configuration_that_a_program_loads_is_the_one_of_the_workspace(workspace):
+    put(workspace, "base.yaml", "width: 24\nlatent: 9\nclasses: 7\n")
+    put(
+        workspace,
+        "train.py",
+        "import sys\nfrom net import Net\nfrom tools import load\n\n\ndef main():\n    conf = load(sys.argv[1])\n"
+        "    model = Net(conf.width, conf.latent, conf['classes'], deep=True)\n",
+    )
+    text = HEAD + (
+        "class Net(nn.Module):\n    def __init__(self, a, b, c, deep=False):\n        super().__init__()\n"
+        "        self.deep, self.inner, self.outer = deep, nn.Linear(a, b), nn.Linear(b, c)\n\n"
+        "    def forward(self, x):\n        return self.outer(self.inner(x))\n"
+    )
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert (found.arguments_from, found.arguments) == ("usage", {"a": 24, "b": 9, "c": 7, "deep": True})
+    assert runs_in_eager(found).shape[-1] == 7

@@ -401,7 +401,13 @@ class _Resolver:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
         if value is None:
             return self._resolve_argument(name, line, depth)
-        made = self.evaluate(value, depth + 1)
+        try:
+            made = self.evaluate(value, depth + 1)
+        except RAISED:  # the border to the user's expressions
+            # A file or command line that is read when the program runs: settings of the workspace look like it.
+            if CONFIG_NAME.search(name) and (known := self._read_settings(name)):
+                return AnyConfig(known).at((name,))
+            raise
         if isinstance(made, list):
             return self._grow(name, list(made), _iterate_growth(self.tree.body, name, value.lineno, line), depth)
         return self._apply_changes(name, value.lineno, line, made, depth)
