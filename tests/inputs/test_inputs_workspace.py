@@ -742,3 +742,24 @@ def test_a_table_whose_number_of_rows_is_a_tensor_hides_no_other_model(workspace
         "        self.out = nn.Linear(24, 7)\n\n    def forward(self, x):\n        return self.out(x)\n"
     )
     assert [item.name for item in looked_at(workspace, text) if isinstance(item, Found)] == ["Other"]
+
+
+WHOLE = """from torch import nn
+from stage import Stage
+
+class Whole(nn.Module):
+    def __init__(self, width, parts=None, deep=None):
+        super().__init__()
+        self.deep = deep
+        if self.deep is None:
+            self.deep = [False, True]
+        self.stages = nn.ModuleList([Stage(width, parts, self.deep[at]) for at in range(2)])
+"""
+
+
+def test_a_default_of_none_stands_for_what_another_file_gives_or_the_class_computes(workspace):
+    put(workspace, "whole.py", WHOLE)
+    put(workspace, "train.py", "from whole import Whole\nwhole = Whole(21, parts=3)\n")
+    (found,) = looked_at(workspace, STAGE, "stage.py")
+    assert isinstance(found, Found), found
+    assert (found.arguments_from, found.arguments) == ("usage", {"width": 21, "parts": 3, "deep": False})

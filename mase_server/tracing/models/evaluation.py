@@ -401,6 +401,9 @@ class _Resolver:
             raise UnknownNameError(f"{name!r} has no simple assignment before line {line}")
         if value is None:
             return self._resolve_argument(name, line, depth)
+        if not earlier and isinstance(value, ast.Constant) and value.value is None:
+            with contextlib.suppress(UnknownNameError):  # a default that stands for a value from elsewhere
+                return self._resolve_argument(name, line, depth)
         try:
             made = self.evaluate(value, depth + 1)
         except RAISED:  # the border to the user's expressions
@@ -521,7 +524,8 @@ class _SelfView:
         values = self._mase_resolver.index.members.get(name, ())
         if not values or self._mase_depth >= MAX_DEPTH:
             raise UnknownNameError(f"'self.{name}' has no simple assignment")
-        return self._mase_resolver.evaluate(values[0][1], self._mase_depth + 1)
+        made = (self._mase_resolver.evaluate(value, self._mase_depth + 1) for _, value in values)
+        return next((each for each in made if each is not None), None)  # `if self.width is None: self.width = 8`
 
 
 def _name_arguments(call: ast.Call, function: ast.FunctionDef) -> dict[str, ast.expr]:
