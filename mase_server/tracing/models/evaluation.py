@@ -1,7 +1,7 @@
 """The values of expressions in files that are not run: a constructor's call, with the assignments that it depends on.
 
-Names are simple assignments around the expression, parameters with a default or with an argument in some call, entries
-of a command line parser, and what the file imports. Of a file elsewhere in the workspace, imports of the workspace's
+Names are simple assignments around the expression, lists that statements fill, what loops bind in their first turn,
+parameters with a default or with an argument in some call, entries of a command line parser, and what the file imports. Of a file elsewhere in the workspace, imports of the workspace's
 own modules are carried out, since parts of a model are made of them; the file itself is imported only if it is a module
 of a package, or does nothing but define.
 """
