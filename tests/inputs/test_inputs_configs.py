@@ -717,7 +717,8 @@ def test_a_part_that_settings_describe_by_its_class_is_made_as_they_say(workspac
     for name, text in DESCRIBED.items():
         put(workspace, name, text)
     text = HEAD + (
-        "class Net(nn.Module):\n    def __init__(self, coder, reader: nn.Module, latent: int):\n        super().__init__()\n"
+        "class Net(nn.Module):\n    def __init__(self, coder, reader: nn.Module, latent: int):\n"
+        "        super().__init__()\n"
         "        self.coder = coder\n        self.mid = nn.Linear(latent, latent)\n"
         "        self.reader = reader\n\n"
         "    def forward(self, x):\n        code, x = self.coder(x)\n        return self.reader(self.mid(code))\n"

@@ -319,7 +319,7 @@ def read_definition(thing: Any) -> ast.Module:
             break  # a class of a library
         try:
             read.body += ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            if "__init__" in vars(each) and "super(" not in inspect.getsource(each.__init__):
+            if "__init__" in vars(each) and "super(" not in inspect.getsource(vars(each)["__init__"]):
                 break
         except (OSError, TypeError, SyntaxError):
             break

@@ -1,9 +1,9 @@
 """The values of expressions in files that are not run: a constructor's call, with the assignments that it depends on.
 
 Names are simple assignments around the expression, lists that statements fill, what loops bind in their first turn,
-parameters with a default or with an argument in some call, entries of a command line parser, and what the file imports. Of a file elsewhere in the workspace, imports of the workspace's
-own modules are carried out, since parts of a model are made of them; the file itself is imported only if it is a module
-of a package, or does nothing but define.
+parameters with a default or with an argument in some call, entries of a command line parser, and what the file imports.
+Of a file elsewhere in the workspace, imports of the workspace's own modules are carried out, since parts of a model are
+made of them; the file itself is imported only if it is a module of a package, or does nothing but define.
 """
 
 from __future__ import annotations
@@ -202,9 +202,9 @@ def _index_tree(tree: ast.Module) -> _Index:
                     held.setdefault(name.removeprefix("self."), []).append((node.lineno, part))
             case ast.For(target=target, iter=values):
                 _note_loop(index.loops, node, target, values)
-            case ast.ListComp(generators=parts) | ast.GeneratorExp(generators=parts) | ast.DictComp(generators=parts):
-                for part in parts:
-                    _note_loop(index.loops, node, part.target, part.iter)
+            case ast.ListComp(generators=loops) | ast.GeneratorExp(generators=loops) | ast.DictComp(generators=loops):
+                for loop in loops:
+                    _note_loop(index.loops, node, loop.target, loop.iter)
             case ast.Import(names=aliases):
                 for alias in aliases:
                     module = alias.name if alias.asname else alias.name.partition(".")[0]
