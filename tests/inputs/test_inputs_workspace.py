@@ -684,7 +684,8 @@ def main(depth=3, wide=False):
     if wide:
         widths.append(90)
     else:
-        widths += [7]
+        with open("log.txt", "w"):
+            widths += [7]
     model = Net(widths)
 """
 

@@ -417,11 +417,12 @@ class _Resolver:
 
     def _take_first(self, loop: _Loop, depth: int) -> Any:
         """The value of a loop's name in its first turn."""
-        for value in self.evaluate(loop.values, depth + 1):
-            for key in loop.keys:
-                value = value[key]
-            return value
-        raise UnknownNameError(f"the loop in line {loop.first} has no turn")
+        with contextlib.suppress(*RAISED):  # the border to the user's expressions
+            for value in self.evaluate(loop.values, depth + 1):
+                for key in loop.keys:
+                    value = value[key]
+                return value
+        raise UnknownNameError(f"the first turn of the loop in line {loop.first} is not known")
 
     def _grow(self, name: str, held: list[Any], statements: Iterable[ast.stmt], depth: int) -> list[Any]:
         """A list with what statements after its assignment put into it."""
@@ -433,6 +434,10 @@ class _Resolver:
                         getattr(held, method)(*(inner.evaluate(each, depth + 1) for each in args))
                 case ast.AugAssign(target=ast.Name(id=owner), op=ast.Add(), value=more) if owner == name:
                     held += inner.evaluate(more, depth + 1)
+                case ast.With(body=then) | ast.Try(body=then) if _grows(node, name):
+                    inner._grow(name, held, then, depth + 1)
+                case ast.While() if _grows(node, name):
+                    raise UnknownNameError(f"how often the loop in line {node.lineno} fills {name!r} is not known")
                 case ast.If(test=test, body=then, orelse=other) if _grows(node, name):
                     inner._grow(name, held, then if inner.evaluate(test, depth + 1) else other, depth + 1)
                 case ast.For(target=target, iter=values, body=turn) if _grows(node, name):
