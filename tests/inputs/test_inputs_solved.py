@@ -219,6 +219,14 @@ SOLVED = {
         "return (pred - target).norm(p=self.norm, dim=-1).mean()",
         "pred: f32[B=2, T=16, 10, 7]; target: f32[B, T, 10, 7]",
     ),
+    "a check that tells a shape, and beside it the sizes": (
+        "self.joints = 14; self.layer = nn.Linear(14 * 3, 2)",
+        "poses",
+        "if poses.dim() != 4 or tuple(poses.shape[2:]) != (self.joints, 3):\n"
+        "    raise ValueError(f'Expected (N, T, V, C) with V={self.joints}, C=3, got {tuple(poses.shape)}')\n"
+        "return self.layer(poses.flatten(2))",
+        "poses: f32[B=2, T=16, 14, 3]",
+    ),
     "a check that tells the shape of two": (
         "self.layer = nn.Linear(6, 2)",
         "left, right",

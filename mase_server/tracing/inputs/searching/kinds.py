@@ -502,9 +502,9 @@ _TELLING = r"^(?:Value|Assertion|Runtime|Type)Error: .*\b(?:must|should|[Ee]xpec
 
 
 def propose_told_shape(failed: Failed) -> Iterator[Inputs]:
-    """The shape that a check of the forward's own tells."""
+    """The shape that a check of the forward's own tells, unless it failed with that."""
     if is_check(failed.error) and (match := re.search(_TELLING, failed.text)) is not None:
-        yield from _match_told_shape(failed, match)
+        yield from (each for each in _match_told_shape(failed, match) if each != failed.inputs)
 
 
 #: A check of the forward's own that says a shape or a number of dimensions; nothing else is likelier.

@@ -121,9 +121,12 @@ def read_docstring(model: nn.Module, text: str, name: str, source: str, *, alone
 
 
 def read_message(model: nn.Module, text: str, name: str) -> Told | None:
-    """The shape that a check asks for: `x must be [N, 2], got (2, 64)`; None if it says none. name: of an input."""
+    """The shape that a check asks for: `x must be [N, 2], got (2, 64)`, `expected (N, V, C) with V=14, C=3`; None if it
+    says none. name: of an input."""
     wanted = re.split(r"\b(?:but|got|given|received|found)\b", text)[0]
     sizes = _find_shape(model, wanted[wanted.find(name) :] if name in wanted else wanted, letters=False)
+    numbers = dict(re.findall(r"\b([A-Za-z_]\w*) ?= ?(\d+)\b", wanted))
+    sizes = sizes and tuple(numbers.get(size, size) for size in sizes)
     return Told(sizes, "its check says") if sizes and set(sizes) != {UNKNOWN} else None
 
 
