@@ -51,6 +51,25 @@ SOLVED = {
         "for conv in self.convs:\n    x = conv(x * x_mask).relu()\nreturn x * x_mask",
         "x: f32[B=2, 3, L=64]; x_mask: f32[B, 1, L] ones",
     ),
+    "a mask over all features of each token": (
+        "self.table, self.up, self.down = nn.Embedding(90, 24), nn.Linear(24, 48), nn.Linear(48, 24)",
+        "x, mask",
+        "x = self.table(x) * mask\nx = self.up(x).relu() * mask\nreturn self.down(x) * mask",
+        "x: i64[B=2, T=16] < 90; mask: f32[B, T, 1] ones",
+    ),
+    "a batch of a fixed size": (
+        "self.table, self.batch = nn.Embedding(90, 10), 24",
+        "x",
+        "lengths = (x > 0).sum(1)\nreturn self.table(x).view(self.batch, -1, 10) * lengths.view(self.batch, 1, 1)",
+        "x: i64[B=24, T=16] < 90",
+    ),
+    "two inputs in a batch of a fixed size": (
+        "self.letters, self.words, self.batch = nn.Embedding(90, 10), nn.Embedding(70, 6), 24",
+        "xc, xw",
+        "h = self.letters(xc.view(-1, xc.size(2))).mean(1).view(self.batch, -1, 10)\n"
+        "return torch.cat([h, self.words(xw)], 2)",
+        "xc: i64[B=24, T=16, S=12] < 90; xw: i64[B, T] < 70",
+    ),
     "the rest of a list": (
         "self.scale = 2.0",
         "inputs, predictions",

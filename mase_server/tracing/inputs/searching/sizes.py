@@ -70,10 +70,11 @@ def _propose_broadcasts(failed: Failed) -> Changes:
             continue
         shape = tuple(other.shape)
         if "mask" in str(path[-1]).lower() and len(shape) > 2 and spec.fill in ("", "ones"):
-            # One mask for all channels, or for all heads.
-            dims = name_sizes(failed.inputs, (shape[0], 1, *shape[2:]))
+            # One mask for all channels, for all heads, or for all features of each token.
+            is_of_tokens = len(shape) == 3 and one.shape[1:2] == shape[1:2] != shape[2:]
+            sizes = (*shape[:2], 1) if is_of_tokens else (shape[0], 1, *shape[2:])
             dtype = "f32" if failed.trail.name == "mul" else spec.dtype
-            yield put_member(failed.inputs, path, TensorSpec(dtype, dims, "ones"))
+            yield put_member(failed.inputs, path, TensorSpec(dtype, name_sizes(failed.inputs, sizes), "ones"))
         options = [shape[-len(spec.dims) :], shape]
         if len(shape) == 4:
             options.insert(1, (shape[0], 1, *shape[2:]))
@@ -377,6 +378,9 @@ def _propose_viewable(failed: Failed, match: Match) -> Changes:
     wanted = math.prod(size for size in sizes if size > 0)
     if not count:  # nothing is viewed, whatever its sizes
         return
+    batch = failed.inputs.sizes.get("B", count + 1)
+    if count % batch == 0 and sizes[0] > 0 and _is_filled(count // batch * sizes[0], wanted, -1 in sizes):
+        yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, "B": sizes[0]})  # the code says how large it is
     path = next(filter(None, map(failed.place, list_operands(failed.trail))), ())
     if -1 not in sizes and isinstance(viewed := failed.specs.get(path), TensorSpec):
         # The input itself: what it is told to be, without the dimensions of one that are added behind.
@@ -391,7 +395,6 @@ def _propose_viewable(failed: Failed, match: Match) -> Changes:
                 yield from resize_dimension(failed.inputs, path, spec, at, wanted // math.gcd(wanted, rest))
             elif size * wanted % count == 0:
                 yield from resize_dimension(failed.inputs, path, spec, at, size * wanted // count)
-    batch = failed.inputs.sizes.get("B", count + 1)
     if len(sizes) == 2 and sizes[0] == -1 and count % batch == 0:
         yield from change_flattened(failed, None, count // batch, wanted, failed.suspects())
     side = math.sqrt(wanted / count)
@@ -400,6 +403,11 @@ def _propose_viewable(failed: Failed, match: Match) -> Changes:
     }
     if scaled and -1 not in sizes and min(scaled.values()) > 0:
         yield Inputs(failed.inputs.entries, {**failed.inputs.sizes, **scaled})
+
+
+def _is_filled(count: int, wanted: int, is_open: bool) -> bool:
+    """Are so many elements a view of `wanted` ones, or of any number of times as many if one size is open?"""
+    return count % wanted == 0 if is_open else count == wanted
 
 
 def _propose_chunks(failed: Failed, match: Match) -> Changes:
