@@ -1275,3 +1275,64 @@ class Net(nn.Module):
     told = " ".join(problem.message for problem in problems)
     assert "widths_of_another_version" in told
     assert "not here" not in told
+
+
+DECODER = """
+class Block(nn.Module):
+    def __init__(self, wide, narrow):
+        super().__init__()
+        self.conv = nn.Conv2d(int(wide), int(narrow), 3, padding=1)
+
+    def forward(self, x):
+        return F.elu(self.conv(x))
+
+
+class Decoder(nn.Module):
+    def __init__(self, enc_ch, scales=range(2)):
+        super().__init__()
+        self.enc_ch, self.scales, own = enc_ch, scales, [8, 12, 20]
+        self.up, self.join = nn.ModuleDict(), nn.ModuleDict()
+        for level in range(2, -1, -1):
+            wide = self.enc_ch[-1] if level == 2 else own[level + 1]
+            self.up[f"{level}"] = Block(wide, own[level])
+            more = self.enc_ch[level - 1] if level else 0
+            self.join[f"{level}"] = Block(own[level] + more, own[level])
+
+    def forward(self, features):
+        x = features[-1]
+        for level in range(2, -1, -1):
+            x = [F.interpolate(self.up[f"{level}"](x), scale_factor=2)]
+            if level:
+                x += [features[level - 1]]
+            x = self.join[f"{level}"](torch.cat(x, 1))
+        return x
+"""
+ENCODER = """
+import numpy as np
+
+
+class Encoder(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.enc_ch = np.array([6, 10, 14])
+        self.stem = nn.Conv2d(3, layers, 3)
+"""
+MAKES_DECODER = """
+from decoder import Decoder
+
+
+class Trainer:
+    def __init__(self, options):
+        self.models = {"encoder": load(options.encoder)}
+        self.models["decoder"] = Decoder(self.models["encoder"].enc_ch, options.scales)
+"""
+
+
+def test_a_list_that_is_read_of_another_module_is_what_a_class_of_the_workspace_gives_it(workspace):
+    others = {"encoder.py": HEAD + ENCODER, "trainer.py": HEAD + MAKES_DECODER}
+    found, errors = shown(workspace, DECODER, "decoder.py", **others)
+    assert not errors
+    decoder = found["Decoder"]
+    assert decoder.arguments["enc_ch"] == [6, 10, 14]
+    assert [each.shape[1] for each in decoder.inputs["features"]] == [6, 10, 14]
+    assert runs_in_eager(decoder).shape[1] == 8

@@ -34,7 +34,7 @@ from mase_server.tracing.models.constructions import Surroundings, list_paramete
 from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly, import_definition
 from mase_server.tracing.models.names import usual_argument, usual_list, usual_text
 from mase_server.tracing.models.settings import CONFIG_CLASS
-from mase_server.tracing.models.workspace import Call
+from mase_server.tracing.models.workspace import Call, parse_code
 
 #: Names that mean a list, and those that may mean one if a number failed.
 _LIST_NAME = re.compile(r"sizes$|dims$")
@@ -162,14 +162,43 @@ def lacking_arguments(
     # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers; so do sizes of layers.
     used = alike & _list_sequences(source)
     listed = used if alike & _list_layer_sizes(source) - used else (used if lists is PLURAL else None) or alike
+    told = {name: _find_list_elsewhere(name, around) for name in open_ones - given.keys()}
     with _being_made(function):
         return {
-            each.name: usual_list(each.name)
-            if each.name in listed
-            else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
+            each.name: told.get(each.name)
+            or (
+                usual_list(each.name)
+                if each.name in listed
+                else guess.value(each.name, hints.get(each.name, each.annotation), function, source)
+            )
             for each in list_required_parameters(function)
             if each.name not in given
         }
+
+
+def _find_list_elsewhere(name: str, around: Surroundings) -> list[int]:
+    """The whole numbers that a class of the workspace gives an attribute of this name, such as the channels of an
+    encoder's maps, if other code reads that attribute of an object; [] if there are none."""
+    written, read = f"self.{name} = ".encode(), re.compile(rf"(?<!\bself)\.{re.escape(name)}\b".encode())
+
+    def find() -> list[int]:
+        texts = [text for _, text in around.workspace.texts((".py",)) if b"." + name.encode() in text]
+        trees = (tree for text in texts if written in text and (tree := parse_code(text.decode("utf8", "replace"))))
+        lists = (_read_whole_numbers(node, name) for tree in trees for node in ast.walk(tree))
+        return next(filter(None, lists), []) if any(map(read.search, texts)) else []
+
+    return around.workspace.kept(("list of an attribute", name), find)
+
+
+def _read_whole_numbers(node: ast.AST, name: str) -> list[int]:
+    """The numbers in `self.name = [64, 128]`, also as an array or a tensor; [] for any other statement."""
+    match node:
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=set_here)], value=value):
+            inner = value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 else value
+            parts = inner.elts if set_here == name and isinstance(inner, ast.List | ast.Tuple) else []
+            numbers = [each.value for each in parts if isinstance(each, ast.Constant) and type(each.value) is int]
+            return numbers if len(numbers) == len(parts) > 1 else []
+    return []
 
 
 def _list_sequences(source: ast.AST) -> set[str]:

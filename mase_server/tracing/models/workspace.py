@@ -138,7 +138,7 @@ class Workspace:
                 word.encode() in text for word in required
             ):
                 continue
-            tree = _parse_code(text.decode("utf-8", "replace"))
+            tree = parse_code(text.decode("utf-8", "replace"))
             for node in ast.walk(tree) if tree is not None else ():
                 if isinstance(node, ast.Call) and len(node.args) < 2 and _makes_by_name(node.func):
                     given = {str(each.arg) for each in node.keywords}
@@ -224,7 +224,7 @@ def _iterate_code_pieces(path: Path, text: str, name: str) -> Iterator[ast.Modul
         else _BLOCK.findall(text)
     )
     for piece in pieces:
-        if name in piece and (tree := _parse_code(piece)) is not None:
+        if name in piece and (tree := parse_code(piece)) is not None:
             yield tree
             if path.suffix == ".py":
                 yield from _iterate_docstring_code(tree, name)
@@ -241,7 +241,7 @@ def _read_notebook_code(text: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=512)
-def _parse_code(code: str) -> ast.Module | None:
+def parse_code(code: str) -> ast.Module | None:
     code = textwrap.dedent(code)
     if re.search(r"^\s*>>> ", code, re.MULTILINE):
         lines = (re.match(r"\s*(?:>>>|\.\.\.) ?(.*)", line) for line in code.splitlines())
@@ -257,7 +257,7 @@ def _iterate_docstring_code(tree: ast.Module, name: str) -> Iterator[ast.Module]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             text = ast.get_docstring(node) or ""
-            if name in text and ">>>" in text and (code := _parse_code(text)) is not None:
+            if name in text and ">>>" in text and (code := parse_code(text)) is not None:
                 yield code
 
 
