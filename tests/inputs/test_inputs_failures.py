@@ -108,6 +108,9 @@ UNAVOIDABLE = {
     "a spectrum whose form is not given": (
         "h = torch.stft(x, 64, window=torch.hann_window(64))", "torch.stft", "return_complex",
     ),
+    "a mask of bytes, which older versions took": (
+        "h = x.masked_fill(torch.ones(x.shape[-1]).byte(), 0.0)", "x.masked_fill", ".bool()",
+    ),
 }  # fmt: skip
 
 

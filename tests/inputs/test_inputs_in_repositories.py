@@ -1336,3 +1336,35 @@ def test_a_list_that_is_read_of_another_module_is_what_a_class_of_the_workspace_
     assert decoder.arguments["enc_ch"] == [6, 10, 14]
     assert [each.shape[1] for each in decoder.inputs["features"]] == [6, 10, 14]
     assert runs_in_eager(decoder).shape[1] == 8
+
+
+def test_a_mistake_in_the_layers_of_a_list_is_not_avoided_by_leaving_them_all_out(workspace):
+    text = """
+class Layer(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        assert width % heads == 0
+        self.layer = nn.Linear(width, width)
+
+    def forward(self, x):
+        later = torch.ones(x.shape[1], x.shape[1]).triu(1).byte()
+        width = x.shape[-1]
+        return (self.layer(x) @ x.transpose(1, 2) / width).masked_fill(later, -1e9).softmax(-1) @ x
+
+
+class Net(nn.Module):
+    def __init__(self, width, heads, count):
+        super().__init__()
+        self.table = nn.Embedding(90, width)
+        self.layers = nn.ModuleList([Layer(width, heads) for _ in range(count)])
+
+    def forward(self, tokens):
+        x = self.table(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+    found, _ = shown(workspace, text)
+    assert len(found["Net"].model.layers) > 0
+    with pytest.raises(RuntimeError, match="boolean masks"):
+        runs_in_eager(found["Net"])

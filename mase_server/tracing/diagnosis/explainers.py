@@ -521,9 +521,10 @@ def _explain_gather(call: Call) -> Complaint | None:
 
 @explains("masked_fill", "masked_fill_", "masked_select", "where")
 def _explain_mask(call: Call) -> Complaint | None:
-    at = 0 if name_of(call.func) == "where" else 1
+    chooses = name_of(call.func) == "where"  # which alone still takes bytes
+    at = 0 if chooses else 1
     mask = call.get(at, "mask", call.kwargs.get("condition"))
-    if not are_tensors(mask) or mask.dtype in ("bool", "uint8"):
+    if not are_tensors(mask) or mask.dtype == "bool" or (chooses and mask.dtype == "uint8"):
         return None
     shown = call.show(mask, at, "the mask")
     text = f"{name_of(call.func)} needs a mask of booleans (bool),\nbut {shown} is {short(mask.dtype)}."

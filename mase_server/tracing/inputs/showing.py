@@ -331,7 +331,7 @@ class Showing:
                 break
             again = self.search(other, name, OTHER_TRIES)
             other = replace(other, otherwise=True)
-            if again.spec is not None:
+            if again.spec is not None and not _lost_layers(built.model, other.model):
                 self.hooks.forget(kept.trial)
                 return other, again
             if remembered is not None and kept is built and other.digest() == remembered.built:
@@ -445,6 +445,13 @@ def _takes(model: nn.Module, inputs: Inputs) -> bool:
     parameters = _get_signature_parameters(model.forward)
     variable = any(each.kind in _VARIABLE for each in parameters.values())
     return variable or inputs.entries.keys() <= parameters.keys()
+
+
+def _lost_layers(before: nn.Module, after: nn.Module) -> bool:
+    """Is a list of layers empty that had some? The error was in these: it is only avoided."""
+    kept = dict(after.named_modules())
+    lists = ((path, held) for path, held in before.named_modules() if isinstance(held, nn.ModuleList | nn.Sequential))
+    return any(len(held) > 0 and path in kept and not any(kept[path].children()) for path, held in lists)
 
 
 def _has_same_ranks(spec: Inputs | None, other: Inputs) -> bool:

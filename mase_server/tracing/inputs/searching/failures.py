@@ -135,9 +135,12 @@ PATIENCE = 6
 #: Sizes that depend on the inputs': all of a convolution's `input[2, 16, 30, 30]`, whose channels the text repeats;
 #: else all but the last of `[32, 400]` and of `(32x400`.
 _SIZES = re.compile(r"input\[[\d, ]*\]|(?<=\[)(?:\d+, )+(?=\d+\])|(?<=\()\d+x")
-#: Refusals of torch that no usual inputs avoid: a view of what was transposed, unless it is a sequence of one token,
-#: and a spectrum of real numbers whose form is not given.
-_REFUSALS = re.compile(r"view size is not compatible|stft requires the return_complex parameter")
+#: Refusals of torch that no usual inputs avoid: a view of what was transposed, unless it is a sequence of one token, a
+#: spectrum of real numbers whose form is not given, and a mask of bytes, which is never an input.
+_REFUSALS = re.compile(
+    r"view size is not compatible|stft requires the return_complex parameter"
+    r"|(?:predicate to be bool|boolean masks), .*\buint8"
+)
 _RAISE = dis.opmap["RAISE_VARARGS"]
 _ARGUMENTS = re.compile(r"missing \d+ required positional|unexpected keyword argument|positional arguments? but")
 
