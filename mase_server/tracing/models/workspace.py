@@ -242,6 +242,7 @@ def _read_notebook_code(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=512)
 def parse_code(code: str) -> ast.Module | None:
+    """The syntax tree of code, also of that of a console; None if it has none."""
     code = textwrap.dedent(code)
     if re.search(r"^\s*>>> ", code, re.MULTILINE):
         lines = (re.match(r"\s*(?:>>>|\.\.\.) ?(.*)", line) for line in code.splitlines())
