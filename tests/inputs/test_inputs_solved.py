@@ -63,6 +63,21 @@ SOLVED = {
         "lengths = (x > 0).sum(1)\nreturn self.table(x).view(self.batch, -1, 10) * lengths.view(self.batch, 1, 1)",
         "x: i64[B=24, T=16] < 90",
     ),
+    "as many columns as there are offsets": (
+        "self.table = nn.Embedding(11, 6)\nself.register_buffer('offsets', torch.tensor([0, 4]))",
+        "x_cat",
+        "return self.table(x_cat + self.offsets[None]).view(x_cat.size(0), -1)",
+        "x_cat: i64[B=2, T=2] < 7",
+    ),
+    "numbers in a list with embeddings": (
+        "self.table, self.layer = nn.Embedding(11, 6), nn.Linear(15, 3)\n"
+        "self.register_buffer('offsets', torch.tensor([0, 4]))",
+        "x_num, x_cat",
+        "parts = []\nparts.append(x_num)\n"
+        "parts.append(self.table(x_cat + self.offsets[None]).view(x_cat.size(0), -1))\n"
+        "return self.layer(torch.cat(parts, dim=-1))",
+        "x_num: f32[B=2, 3]; x_cat: i64[B, T=2] < 7",
+    ),
     "two inputs in a batch of a fixed size": (
         "self.letters, self.words, self.batch = nn.Embedding(90, 10), nn.Embedding(70, 6), 24",
         "xc, xw",

@@ -97,11 +97,10 @@ class Failed:
         return [(path, spec) for path, spec in pairs if isinstance(spec, TensorSpec)]
 
     def meets_table(self) -> bool:
-        """Was a value combined, element by element, with a table that the model holds, such as that of positions?"""
-        if OPERANDS.get(self.trail.name) is not compare_elementwise:
+        """Was a value combined, element by element, with a table that no input changes, such as that of positions?"""
+        if OPERANDS.get(self.trail.name) is not compare_elementwise or self.trail.mode is None:
             return False
-        held = {id(each) for each in (*self.model.parameters(), *self.model.buffers()) if each.dim() > 1}
-        return any(id(each) in held for each in list_operands(self.trail))
+        return any(each.dim() > 1 and not self.sources(each) for each in list_operands(self.trail))
 
     def read(self) -> Iterator[tuple[ast.expr, Any, Step]]:
         """Names, attributes and items that the failing statements read, innermost statement first."""

@@ -374,8 +374,11 @@ class _Follower:
             found = self._follow_expression(inner)
             if found is not None:
                 return found
-        if isinstance(node, ast.Assign):
-            self._follow_assignment(node)
+        match node:
+            case ast.Assign():
+                self._follow_assignment(node)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=held), attr="append"), args=[added])):
+                self.aliases |= {held} if self._is_wanted(added) else set()
         return None
 
     def _flattens(self, node: ast.AST) -> bool:
