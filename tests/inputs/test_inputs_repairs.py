@@ -448,6 +448,26 @@ def test_a_key_that_nobody_gave_is_no_mistake_of_a_class_that_takes_any_keyword(
     assert [problem.code for problem in problems_in(items)] == ["no-arguments"]
 
 
+@pytest.mark.parametrize("start", ['"<start>"', "START"])
+def test_words_that_the_forward_looks_up_are_in_the_map_that_the_constructor_is_given(workspace, start):
+    init = """
+        def __init__(self, word_map):
+            super().__init__()
+            self.word_map, self.count = word_map, len(word_map)
+            self.table, self.layer = nn.Embedding(self.count, 6), nn.Linear(6, 6)
+    """
+    forward = f"""start = torch.full((len(x),), self.word_map[{start}])
+        end = torch.full((len(x),), self.word_map["<end>"])
+        return self.layer(x) + self.table(start) + self.table(end)"""
+    text = file_of(init, forward).replace(HEAD, f"{HEAD}START = '<start>'\n\n\n")
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert runs_in_eager(found).shape[-1] == 6
+    words = found.arguments["word_map"]
+    assert {"<start>", "<end>"} <= words.keys()
+    assert sorted(words.values()) == list(range(10))
+
+
 def test_what_the_forward_calls_is_a_module_and_no_number(workspace):
     init = """
         def __init__(self, head):

@@ -32,7 +32,7 @@ from mase_server.tracing.models.classes import calls_of, class_nodes, find_compa
 from mase_server.tracing.models.configs import AnyConfig, make_configuration, reads_of
 from mase_server.tracing.models.constructions import Surroundings, list_parameters, list_required_parameters
 from mase_server.tracing.models.evaluation import CONFIG_NAME, evaluate_call, evaluate_partly, import_definition
-from mase_server.tracing.models.names import usual_argument, usual_list, usual_text
+from mase_server.tracing.models.names import number_words, usual_argument, usual_list, usual_text
 from mase_server.tracing.models.settings import CONFIG_CLASS
 from mase_server.tracing.models.workspace import Call, parse_code
 
@@ -288,7 +288,8 @@ class _Guess:
         if annotation not in (int, float, str, bool) and (
             _is_plain_mapping(annotation) or self._is_configuration(name, function)
         ):
-            return self._guess_configuration(name, getattr(function, "__name__", ""))
+            numbers = {} if CONFIG_NAME.search(name) else number_words(name, _list_words_read(name, source))
+            return numbers or self._guess_configuration(name, getattr(function, "__name__", ""))
         if annotation is bool:
             return False
         if annotation is torch.Tensor:
@@ -653,6 +654,15 @@ def _fits_calls(kind: type[nn.Module], calls: Sequence[ast.Call]) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _list_words_read(name: str, source: ast.AST) -> list[str]:
+    """The words under which a class or function reads entries of a parameter: `self.numbers["<start>"]`."""
+    items = (node for node in ast.walk(source) if isinstance(node, ast.Subscript))
+    keys = (node.slice for node in items if ast.unparse(node.value).removeprefix("self.") == name)
+    return list(
+        dict.fromkeys(key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+    )
 
 
 def _list_attributes_read(name: str, source: ast.AST) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mase_server.tracing.inputs.spec import TensorSpec
@@ -207,6 +207,19 @@ def other_sizes(name: str, value: int) -> Iterator[int]:
 def usual_list(name: str) -> list[int]:
     """The usual list for this name."""
     return next(list(value) for pattern, value in LISTS if re.search(pattern, name.lower()))
+
+
+#: Names of dictionaries that give each word its number, and the least number of words in one.
+_VOCABULARY = re.compile(r"word|vocab|token|stoi|char|(to|2)_?i(d|dx|nd|ndex)?s?$")
+LEAST_WORDS = 10
+
+
+def number_words(name: str, words: Sequence[str]) -> dict[str, int]:
+    """The number of each of these words and a few more, for an argument of this name; {} if it has another one."""
+    if not words or _VOCABULARY.search(name.lower()) is None:
+        return {}
+    more = (f"word{number}" for number in range(len(words), LEAST_WORDS))
+    return {word: number for number, word in enumerate([*words, *more])}
 
 
 def usual_inputs(name: str) -> tuple[TensorSpec, ...]:

@@ -36,7 +36,14 @@ from mase_server.tracing.models.configs import (
 )
 from mase_server.tracing.models.constructions import key_of_arguments, list_required_parameters
 from mase_server.tracing.models.guesses import Arguments, Made
-from mase_server.tracing.models.names import STEPS, other_arguments, usual_argument, usual_list, usual_text
+from mase_server.tracing.models.names import (
+    STEPS,
+    number_words,
+    other_arguments,
+    usual_argument,
+    usual_list,
+    usual_text,
+)
 
 #: New values of some arguments and entries of configurations, by their names; `DROPPED` leaves an argument out.
 Change = Mapping[str, Any]
@@ -256,7 +263,11 @@ def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
     """A dictionary for an argument whose entries the code looks up by names that it gives itself."""
     for name in clue.culprits[:MAX_CULPRITS]:
         value = clue.arguments[name]
-        if (_is_number(value) or isinstance(value, list | tuple)) and _is_looked_up(clue, name):
+        if not _is_number(value) and not isinstance(value, list | tuple):
+            continue
+        if numbers := number_words(name, _list_words_looked_up(clue, name)):
+            yield {name: numbers}
+        elif _is_looked_up(clue, name):
             size = value if _is_whole(value) else 16
             yield {name: {"one": size, "two": size}}
     calls = (
@@ -268,6 +279,13 @@ def _propose_mappings(clue: Clue, match: re.Match[str]) -> Changes:
             if name in clue.arguments and callable(kind := step.value(call.func)):
                 names = [parameter.name for parameter in list_required_parameters(kind)]
                 yield {name: AnyConfig({key: _guess_entry(clue, key, kind) for key in names}).at((name,))}
+
+
+def _list_words_looked_up(clue: Clue, name: str) -> list[str]:
+    """The words under which the functions that failed look up entries of an argument: `self.numbers[START]`."""
+    items = ((step, node) for step in clue.steps for node in ast.walk(step.function) if isinstance(node, ast.Subscript))
+    keys = (step.value(node.slice) for step, node in items if ast.unparse(node.value).removeprefix("self.") == name)
+    return list(dict.fromkeys(key for key in keys if isinstance(key, str)))
 
 
 def _is_looked_up(clue: Clue, name: str) -> bool:
