@@ -1368,3 +1368,38 @@ class Net(nn.Module):
     assert len(found["Net"].model.layers) > 0
     with pytest.raises(RuntimeError, match="boolean masks"):
         runs_in_eager(found["Net"])
+
+
+def test_what_a_part_hands_on_as_its_arguments_is_what_the_inner_part_takes(workspace):
+    text = """
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.query = nn.Linear(width, width)
+
+    def forward(self, query, key, mask=None):
+        scores = self.query(query) @ key.transpose(1, 2)
+        return scores.masked_fill(mask[:, None], -1e9).softmax(-1) @ key
+
+
+class Sublayer(nn.Module):
+    def __init__(self, inner, width):
+        super().__init__()
+        self.inner, self.norm = inner, nn.LayerNorm(width)
+
+    def forward(self, *args):
+        return self.norm(self.inner(*args) + args[0])
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = Sublayer(Attention(12), 12), Sublayer(nn.Linear(12, 12), 12)
+
+    def forward(self, x, mask):
+        return self.last(self.first(x, x, mask))
+"""
+    found, errors = shown(workspace, text)
+    assert not errors
+    assert {name: value.shape for name, value in found["Net"].inputs.items()} == {"x": (2, 16, 12), "mask": (2, 16)}
+    assert runs_in_eager(found["Net"]).shape == (2, 16, 12)

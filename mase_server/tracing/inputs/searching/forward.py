@@ -512,7 +512,11 @@ class _Follower:
             if self.wanted.attribute and isinstance(argument, ast.Name) and argument.id == self.wanted.name:
                 return self._enter_module(module, function, position, None, path, whole=True)
             if self._is_wanted(argument):
-                found = self._enter_module(module, function, position, None, path)
+                # Of `self.inner(*args)`, the followed member has its own place.
+                key = self.wanted.key if isinstance(argument, ast.Starred) else 0
+                found = self._enter_module(
+                    module, function, position + (key if isinstance(key, int) else 0), None, path
+                )
                 join = self._find_join(argument)
                 if join is None or found is None:
                     return found
@@ -551,10 +555,12 @@ class _Follower:
         source = Source.of(inner, function)
         if source is None or self.depth > MAX_DEPTH:
             return None
-        names = source.parameters()
+        names, rest, key = source.parameters(), source.node.args.vararg, None
         if name is None and position is not None and position < len(names):
             name = names[position]
-        wanted = replace(self.wanted, name=name or "") if whole else Wanted(name or "")
+        elif name is None and position is not None and rest is not None:
+            name, key = rest.arg, position - len(names)
+        wanted = replace(self.wanted, name=name or "") if whole else Wanted(name or "", key)
         found = _Follower(source, wanted, self.depth + 1).run() if name else None
         if found is None and isinstance(inner, _LAYERS):
             return Use(inner, path)  # a layer of torch whose forward was changed takes what it took
