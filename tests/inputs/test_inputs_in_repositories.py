@@ -13,6 +13,7 @@ from torch import nn
 
 from mase_server.protocol.request import TraceRequest
 from mase_server.tracing.importing.placeholders import MissingPackageError
+from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.clues import clue_of
 from mase_server.tracing.models.find import find_models
 from mase_server.tracing.models.found import Found, plain_hooks
@@ -1403,3 +1404,43 @@ class Net(nn.Module):
     assert not errors
     assert {name: value.shape for name, value in found["Net"].inputs.items()} == {"x": (2, 16, 12), "mask": (2, 16)}
     assert runs_in_eager(found["Net"]).shape == (2, 16, 12)
+
+
+def test_what_only_some_layers_of_a_list_take_is_followed_into_these(workspace):
+    text = """
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x, encoder_hidden_states):
+        return x + self.conv(x), encoder_hidden_states
+
+
+class Attention(nn.Module):
+    def __init__(self, width, wide):
+        super().__init__()
+        self.key = nn.Linear(wide, width)
+
+    def forward(self, x, encoder_hidden_states):
+        keys = self.key(encoder_hidden_states)
+        weights = (x.flatten(2).transpose(1, 2) @ keys.transpose(-2, -1)).softmax(-1)
+        return x + (weights @ keys).transpose(1, 2).unflatten(2, x.shape[2:]), encoder_hidden_states
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start, self.end = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 3, 1)
+        self.blocks = nn.ModuleList([Residual(8), Attention(8, 12)])
+
+    def forward(self, x, encoder_hidden_states):
+        x = self.start(x)
+        for number, block in enumerate(self.blocks):
+            x, encoder_hidden_states = block(x, encoder_hidden_states)
+        return self.end(x)
+"""
+    found, errors = shown(workspace, text)
+    assert not errors
+    assert format_inputs(found["Net"].spec) == "x: f32[B=2, 3, H=32, W=32]; encoder_hidden_states: f32[B, T=16, 12]"
+    assert runs_in_eager(found["Net"]).shape == (2, 3, 32, 32)

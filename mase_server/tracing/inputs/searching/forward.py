@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,6 +81,8 @@ def _choose_dimension(
 
 #: Deeper nesting of modules than this is not followed.
 MAX_DEPTH = 8
+#: The most kinds of layers of one list into which a value is followed.
+MAX_KINDS = 8
 #: Layers of torch that people extend, for their own precision or their own weights.
 _LAYERS = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d, nn.LayerNorm)
 #: Methods whose arguments are sizes.
@@ -409,24 +412,28 @@ class _Follower:
         return at.value if held and isinstance(at, ast.Constant) and isinstance(at.value, int) else None
 
     def _follow_block(self, node: Any) -> Use | None:
-        if isinstance(node, ast.For):
-            self._follow_loop(node)
         head = [getattr(node, name) for name in ("test", "iter") if hasattr(node, name)]
-        for statement in (*head, *node.body, *getattr(node, "orelse", ())):
-            found = self.statement(statement)
-            if found is not None:
-                return found
+        before = list(self.added)
+        for _ in self._bind_loop(node) if isinstance(node, ast.For) else (None,):
+            self.added = list(before)
+            for statement in (*head, *node.body, *getattr(node, "orelse", ())):
+                found = self.statement(statement)
+                if found is not None:
+                    return found
         return None
 
-    def _follow_loop(self, node: ast.For) -> None:
-        """`for layer in self.layers`, also with enumerate or zip: the names refer to the first members."""
+    def _bind_loop(self, node: ast.For) -> Iterator[None]:
+        """`for layer in self.layers`, also with enumerate or zip: the names refer to the first members of each kind."""
         names = [inner.id for inner in ast.walk(node.target) if isinstance(inner, ast.Name)]
         holders = [self.source.resolve(inner) for inner in ast.walk(node.iter)]
         lists = [held for held in holders if isinstance(held, nn.ModuleList | nn.Sequential) and len(held)]
-        for name, held in zip(names[-len(lists) :] if lists else (), lists, strict=False):
-            self.source.environment[name] = next(iter(held))
         if not lists and self._is_wanted(node.iter):
             self.aliases |= set(names[-1:])
+        rows = list(zip(*lists, strict=False)) if lists else [()]
+        kinds = {tuple(map(type, row)): row for row in reversed(rows)}
+        for row in itertools.islice(reversed(kinds.values()), MAX_KINDS):
+            self.source.environment |= zip(names[-len(lists) :] if lists else (), row, strict=False)
+            yield
 
     def _follow_assignment(self, node: ast.Assign) -> None:
         target = node.targets[0]
@@ -439,6 +446,10 @@ class _Follower:
             if isinstance(target, ast.Tuple) and isinstance(picked, int):
                 names = names[picked : picked + 1]
             given = {name.id for name in names if isinstance(name, ast.Name)}
+            if isinstance(node.value, ast.Call) and isinstance(target, ast.Tuple):
+                # Of `x, context = block(x, context)`, each is what it was before.
+                passed = {each.id for each in node.value.args if isinstance(each, ast.Name)}
+                given = given & self.aliases if given <= passed else given
             self.aliases |= given
             join = self._find_join(node.value)
             self.mixed = {name: how for name, how in self.mixed.items() if name not in given}

@@ -73,7 +73,7 @@ def leaf_choices(model: nn.Module, name: str, wanted: Wanted, others: Inputs | N
     rank = 2 if VECTOR.match(name.lower()) else 3 if _SEQUENCE.match(name.lower()) else 0
     if (of_space := re.search(r"([123])[dD]$", type(model).__name__)) is not None:
         rank = 2 + int(of_space[1])  # `MaxPooling1d`
-    if not mixed and rank:
+    if rank and (not mixed or _STATES.match(name.lower())):
         found.sort(key=lambda choice: not (isinstance(choice.spec, TensorSpec) and len(choice.spec.dims) == rank))
     found = _order_by_source(model, wanted, _drop_duplicates(found))
     return _drop_duplicates([*_list_told_choices(model, name, found), *found])
@@ -106,6 +106,8 @@ _SEQUENCE = re.compile(
     r"^(hidden\w*|memory|context|(query|key|value|token|word|node)s?(_(emb\w*|feat\w*|states?))?|queries|seq(uence)?s?"
     r"|(enc|dec)(oder)?_\w+)$"
 )
+#: Those that are vectors for each token even if the layer that takes them would take one vector for each sample.
+_STATES = re.compile(r"^(memory|((enc|dec)(oder)?_)?hidden_states|(enc|dec)(oder)?_out(put)?s)$")
 #: Names of the states that a policy keeps over the steps of several episodes.
 _KEPT_STATE = re.compile(r"^rnn_(hxs?|states?|hidden)|^(hxs|hidden_states)$")
 #: Names of a constructor's number of channels of the input.
