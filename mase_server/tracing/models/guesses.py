@@ -162,7 +162,8 @@ def lacking_arguments(
     # Names that code uses as lists tell that others of a plural, such as `heads`, are numbers; so do sizes of layers.
     used = alike & _list_sequences(source)
     listed = used if alike & _list_layer_sizes(source) - used else (used if lists is PLURAL else None) or alike
-    told = {name: _find_list_elsewhere(name, around) for name in open_ones - given.keys()}
+    read = {name for name in open_ones - given.keys() if {name, f"self.{name}"} & _list_sequences(source)}
+    told = {name: _find_list_elsewhere(name, around) for name in read}
     with _being_made(function):
         return {
             each.name: told.get(each.name)
@@ -202,7 +203,8 @@ def _read_whole_numbers(node: ast.AST, name: str) -> list[int]:
 
 
 def _list_sequences(source: ast.AST) -> set[str]:
-    """The names of which code reads a member or the length, or through which it iterates."""
+    """The names, and the attributes of `self`, of which code reads a member or the length, or through which it
+    iterates."""
     found: list[ast.expr] = []
     for node in ast.walk(source):
         match node:
@@ -214,7 +216,7 @@ def _list_sequences(source: ast.AST) -> set[str]:
                 func=ast.Name(id="len" | "enumerate" | "zip" | "list" | "tuple" | "sum" | "reversed"), args=args
             ):
                 found += args
-    return {each.id if isinstance(each, ast.Name) else "" for each in found}
+    return {ast.unparse(each) for each in found if isinstance(each, ast.Name | ast.Attribute)}
 
 
 def _list_layer_sizes(source: ast.AST) -> set[str]:
