@@ -363,6 +363,19 @@ PLAUSIBLE = {
         "b, t, c = x_enc.shape\nreturn self.out(self.value(x_enc)).mean(1, keepdim=True) + self.out(self.value(x_dec))",
         "x_enc: f32[B=2, T=16, 7]; x_mark_enc: f32[B, T, 4]; x_dec: f32[B, T, 7]; x_mark_dec: f32[B, T, 4]",
     ),
+    "sequences that are packed": (
+        "self.scale = 2.0",
+        "x, x_len",
+        "packed = nn.utils.rnn.pack_padded_sequence(x, x_len.cpu(), batch_first=True, enforce_sorted=False)\n"
+        "return nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)[0] * self.scale",
+        None,
+    ),
+    "frames that a view makes images of one channel": (
+        "self.conv, self.bands = nn.Conv2d(1, 4, 3, padding=1), 20",
+        "inputs",
+        "x = self.conv(inputs.view(inputs.size(0), 1, -1, 20))\nreturn x.mean((1, 2))",
+        "inputs: f32[B=2, T=16, 20]",
+    ),
     "a mask over time": (
         "self.conv = nn.Conv1d(6, 6, 3, padding=1)",
         "x, x_mask",
@@ -402,6 +415,29 @@ def test_an_image_that_is_joined_with_labels_keeps_its_usual_channels(workspace)
 def test_a_block_of_heads_gets_tokens(workspace):  # noqa: F811
     found = found_in(workspace, *PLAUSIBLE["tokens of a block whose parts are handed on"][:3])
     assert format_inputs(found.spec).startswith("x: f32[B=2, T=16, 16]")
+
+
+def test_what_is_packed_has_a_batch_a_time_and_features(workspace):  # noqa: F811
+    found = found_in(workspace, *PLAUSIBLE["sequences that are packed"][:3])
+    assert len(found.spec.entries["x"].dims) == 3
+
+
+def test_the_means_of_an_image_are_as_many_as_its_channels(workspace):  # noqa: F811
+    (found,) = looked_at(
+        workspace,
+        f"""{HEAD}{MORE}class Normalize(nn.Module):
+    def __init__(self, means, sds):
+        super().__init__()
+        self.means, self.sds = torch.tensor(means), torch.tensor(sds)
+
+    def forward(self, images):
+        (b, c, h, w) = images.shape
+        means = self.means.repeat((b, h, w, 1)).permute(0, 3, 1, 2)
+        return (images - means) / self.sds.repeat((b, h, w, 1)).permute(0, 3, 1, 2)
+""",
+    )
+    assert runs_in_eager(found)
+    assert format_inputs(found.spec) == "images: f32[B=2, 3, H=32, W=32]"
 
 
 def test_features_of_each_time_have_the_length_of_the_series(workspace):  # noqa: F811

@@ -201,6 +201,18 @@ def test_the_docstrings_of_the_class_and_its_constructor_are_read(workspace, of_
     assert format_inputs(found.spec) == "x: f32[B=2, T=16, 18]"
 
 
+def test_the_docstring_of_the_class_that_an_input_is_handed_to_is_read(workspace):  # noqa: F811
+    code = (
+        f'{HEAD}{MORE}\nclass Reader(nn.Module):\n    """Read.\n\n    frames --- [N, T/r, bands]  mels\n    """\n\n'
+        "    def __init__(self, bands=20):\n        super().__init__()\n        self.bands = bands\n\n"
+        "    def forward(self, frames):\n        return frames.flatten(1)\n\n\n"
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.reader = Reader()\n\n"
+        "    def forward(self, x):\n        return self.reader(x) * 2\n"
+    )
+    (found,) = [each for each in looked_at(workspace, code) if isinstance(each, Found) and each.name == "Net"]
+    assert format_inputs(found.spec) == "x: f32[B=2, T=16, 20]"
+
+
 def test_a_default_of_the_constructor_is_the_size_that_a_docstring_names(workspace):  # noqa: F811
     code = (
         f"{HEAD}{MORE}\nclass Net(nn.Module):\n    def __init__(self, embedding_dim=20):\n        super().__init__()\n"

@@ -24,7 +24,7 @@ from mase_server.tracing.inputs.searching.forward import (
     in_order,
     read_function,
 )
-from mase_server.tracing.inputs.searching.words import Told, read_docstring, read_words
+from mase_server.tracing.inputs.searching.words import UNKNOWN, Told, read_docstring, read_words, value_of
 from mase_server.tracing.inputs.spec import Inputs, SequenceSpec, Spec, TensorSpec
 from mase_server.tracing.models.constructions import arguments_of
 
@@ -78,8 +78,8 @@ class Seen:
 def read_source(model: nn.Module, name: str) -> Seen:
     """Signs of a parameter in the forward of a model, and in the modules and functions that this hands it to."""
     seen = Seen()
-    for node, called in iterate_reads(Source.of(model, model.forward), name):
-        _read_node(node, called, seen)
+    for source, node, called in iterate_reads(Source.of(model, model.forward), name):
+        _read_node(node, called, seen, source)
     return seen
 
 
@@ -87,7 +87,11 @@ def read_told(model: nn.Module, name: str) -> Told | None:
     """The words about a parameter, also of the functions that it is handed to; None if there are none."""
     if (told := read_words(model, name)) is not None or name not in inspect.signature(model.forward).parameters:
         return told
-    for node, called in iterate_reads(Source.of(model, model.forward), name):
+    for part, called in _iterate_parts(Source.of(model, model.forward), name):
+        if (told := read_words(part, called)) is not None and UNKNOWN not in told.sizes:
+            sizes = tuple(str(value_of(part, size) or size) for size in told.sizes)
+            return replace(told, sizes=sizes, source=f"{told.source} in {type(part).__name__}")
+    for _, node, called in iterate_reads(Source.of(model, model.forward), name):
         if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
             source = f"the docstring of {node.name} says"
             alone = len([each for each in node.args.args if each.arg not in ("self", "cls")]) == 1
@@ -98,19 +102,29 @@ def read_told(model: nn.Module, name: str) -> Told | None:
     return None
 
 
-def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[tuple[ast.AST, str]]:
-    """The nodes of a method before a parameter gets another shape, and of what it hands it to; each with the name that
-    it has there."""
+def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[tuple[Source, ast.AST, str]]:
+    """The nodes of a method before a parameter gets another shape, and of what it hands it to; each with its method,
+    and with the name that the parameter has there."""
     if source is None:
         return
     for node in iterate_run(source):
         if isinstance(node, ast.Assign) and _stores(node, name) and not _keeps_shape(source, node.value, name):
             return
-        yield node, name
+        yield source, node, name
         if isinstance(node, ast.Call) and depth < MAX_DEPTH:
             for inner, called in _iterate_handed(source, node, name):
-                yield inner.node, called
+                yield inner, inner.node, called
                 yield from iterate_reads(inner, called, depth + 1)
+
+
+def _iterate_parts(source: Source | None, name: str, depth: int = 0) -> Iterator[tuple[nn.Module, str]]:
+    """The modules that a method hands a parameter to before it gets another shape, and what these hand it to; each with
+    the name that it has there."""
+    for within, node, called in iterate_reads(source, name, MAX_DEPTH) if depth < MAX_DEPTH else ():
+        for inner, given in _iterate_handed(within, node, called) if isinstance(node, ast.Call) else ():
+            if isinstance(inner.owner, nn.Module) and inner.owner is not within.owner:
+                yield inner.owner, given
+            yield from _iterate_parts(inner, given, depth + 1)
 
 
 def iterate_run(source: Source) -> Iterator[ast.AST]:
@@ -178,7 +192,7 @@ def _iterate_handed(source: Source, node: ast.Call, name: str) -> Iterator[tuple
             yield inner, parameter
 
 
-def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
+def _read_node(node: ast.AST, name: str, seen: Seen, source: Source | None = None) -> None:
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value) if _is_size(value, name):
             if not any(isinstance(each, ast.Starred) for each in targets):
@@ -190,6 +204,17 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             last = [f"{name}.size({at})|{name}.shape[{at}]".split("|") for at in range(-len(kept), 0)]
             if owner == name and kept and all(ast.unparse(each) in own for each, own in zip(kept, last, strict=True)):
                 seen.least = max(seen.least, len(kept) + 2)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=owner), attr="view" | "reshape"),
+            args=[first, ast.Constant(value=1), ast.UnaryOp(), last],
+        ) if owner == name and (isinstance(first, ast.Name) or ast.unparse(first).startswith(f"{name}.")):
+            # `x.view(x.size(0), 1, -1, 80)` makes images of one channel of frames.
+            seen.rank, seen.least = seen.rank or 3, max(seen.least, 3)
+            seen.columns = max(seen.columns, _find_number(last, source))
+        case ast.Call(func=func, args=[ast.Name(id=owner), *_]) if owner == name and (
+            ast.unparse(func).endswith("pack_padded_sequence")
+        ):
+            seen.rank = seen.rank or 3
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id=owner), attr="view" | "reshape"),
             args=[ast.Tuple(elts=[_, _, *_, ast.UnaryOp()])] | [_, _, *_, ast.UnaryOp()],
@@ -255,6 +280,18 @@ def _read_node(node: ast.AST, name: str, seen: Seen) -> None:
             for each, operand in zip(letters, operands, strict=False):
                 if isinstance(operand, ast.Name) and operand.id == name:
                     seen.rank = seen.rank or len(each)
+
+
+def _find_number(node: ast.expr, source: Source | None) -> int:
+    """The number that is written, or that an attribute of the module or of a name of its file has; 0 for none."""
+    match node:
+        case ast.Constant(value=held):
+            pass
+        case ast.Attribute(value=ast.Name(id=owner), attr=attr) if source is not None:
+            held = getattr(source.owner if owner == "self" else source.globals.get(owner), attr, None)
+        case _:
+            held = None
+    return held if type(held) is int and held > 0 else 0
 
 
 def _read_columns(parts: Sequence[ast.expr], seen: Seen) -> None:

@@ -282,7 +282,7 @@ def _is_called(model: nn.Module, size: str) -> bool:
     if len(parts := re.split(r"[*/+-]", size)) > 1:
         return all(part.isdigit() or _is_called(model, part) for part in parts)
     plain = size if len(size) < 3 else size.lower()
-    return bool(_symbol_of(size) or _OPEN.fullmatch(plain)) or _value_of(model, size) is not None
+    return bool(_symbol_of(size) or _OPEN.fullmatch(plain)) or value_of(model, size) is not None
 
 
 def _symbol_of(size: str) -> str:
@@ -290,7 +290,7 @@ def _symbol_of(size: str) -> str:
     return next((symbol for pattern, symbol in SYMBOLS if re.fullmatch(pattern, size.lower())), "")
 
 
-def _value_of(model: nn.Module, size: str) -> int | None:
+def value_of(model: nn.Module, size: str) -> int | None:
     """The number that a size's name has in the constructor, or as an attribute; None if it has none."""
     key = size.removeprefix("self.")
     held = _read_sizes(model)
@@ -379,7 +379,7 @@ def _name_sizes(model: nn.Module, sizes: tuple[str, ...]) -> tuple[Dim | None, .
     named: list[Dim | None] = []
     batched = any(_symbol_of(size) == "B" for size in sizes) or _writes_both(model)
     for at, size in enumerate(sizes):
-        value, symbol = _value_of(model, size), _symbol_of(size)
+        value, symbol = value_of(model, size), _symbol_of(size)
         if symbol in ("H", "W") and not {"H", "W"} <= {_symbol_of(each) for each in sizes}:
             symbol = ""  # a hidden size, or a width of features
         if re.fullmatch(r"(?i)h\*w|h/\w+\*w/\w+", size):
