@@ -422,6 +422,21 @@ def test_what_is_packed_has_a_batch_a_time_and_features(workspace):  # noqa: F81
     assert len(found.spec.entries["x"].dims) == 3
 
 
+def test_a_feed_forward_layer_gets_tokens(workspace):  # noqa: F811
+    (found,) = looked_at(
+        workspace,
+        f"""{HEAD}{MORE}class PositionwiseFeedForward(nn.Module):
+    def __init__(self, d_model, d_ff):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(d_model, d_ff), nn.Linear(d_ff, d_model)
+
+    def forward(self, x):
+        return self.outer(F.relu(self.inner(x)))
+""",
+    )
+    assert [len(spec.dims) for spec in found.spec.entries.values()] == [3]
+
+
 def test_the_means_of_an_image_are_as_many_as_its_channels(workspace):  # noqa: F811
     (found,) = looked_at(
         workspace,

@@ -333,10 +333,12 @@ def _least(at: ast.expr) -> int:
     return (index + 1 if index >= 0 else -index) if type(index) is int else 0
 
 
-def splits_heads(model: nn.Module) -> bool:
-    """Does a part of the model split tokens of features into heads?"""
+def takes_tokens(model: nn.Module) -> bool:
+    """Does a part of the model split tokens of features into heads, or is it a feed-forward layer by its name?"""
     kinds = {type(part) for part in model.modules()}
     own = (kind for kind in kinds if not kind.__module__.startswith("torch."))
+    if re.search(r"Feed_?Forward|FFN", type(model).__name__, re.IGNORECASE):
+        return True
     return any(issubclass(kind, nn.MultiheadAttention) for kind in kinds) or any(
         _HEADS.search(read_function(kind.forward)[0]) for kind in own
     )
@@ -403,7 +405,7 @@ def _read_loss(model: nn.Module, name: str) -> Seen:
 def order_by_source(model: nn.Module, name: str, specs: Sequence[TensorSpec]) -> list[TensorSpec]:
     """Candidates for a parameter, those first that its source could read."""
     seen = _read_loss(model, name)
-    tokens = splits_heads(model) and not VECTOR.match(name.lower())
+    tokens = takes_tokens(model) and not VECTOR.match(name.lower())
     more = abs if seen.least > 2 else lambda _: 0  # the last dimension that is read is likelier the last one of all
     partners = {read_source(model, each).rank for each in find_partners(model, name)} - {0}
     ordered = sorted(
@@ -484,7 +486,7 @@ def _iterate_faults(model: nn.Module, name: str, spec: Spec, inputs: Inputs) -> 
     if name in inspect.signature(model.forward).parameters:
         if not read_source(model, name).fits(spec):
             yield "a rank that the source does not read"
-        if _is_rows(spec) and splits_heads(model) and not VECTOR.match(name.lower()):
+        if _is_rows(spec) and takes_tokens(model) and not VECTOR.match(name.lower()):
             yield "rows where heads are split"
     if is_float and not spec.fill and _has_other_rank(model, name, spec, inputs):
         yield "another rank than its partner"
