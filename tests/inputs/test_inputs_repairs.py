@@ -251,6 +251,11 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Sequential(stem, nn.Conv2d(stem.planes, 8, 1))
     """,
+    "one of the classes of its annotation": """
+        def __init__(self, block: type[nn.Conv2d | nn.ConvTranspose2d], planes: int = 8):
+            super().__init__()
+            self.layer = nn.Sequential(block(3, planes, 3), nn.ReLU())
+    """,
     "a folder": """
         def __init__(self, planes, root):
             super().__init__()

@@ -337,8 +337,9 @@ class _Guess:
         raise NoArgumentsError(f"no value is usual for the argument {name!r}")
 
     def _guess_class(self, annotation: Any, name: str) -> Any:
-        """A class for `type[Kind]`: a usual one if any module will do."""
+        """A class for `type[Kind]`, the first of `type[Kind | Other]`: a usual one if any module will do."""
         kind = next(iter(typing.get_args(annotation)), object)
+        kind = next(iter(typing.get_args(kind)), kind)
         if kind is not nn.Module:
             return kind
         parts = parts_for(name, "", self.around, self.make)
