@@ -601,6 +601,14 @@ def test_a_name_that_moved_within_its_package_is_taken_from_there(tmp_path):
     )
 
 
+def test_a_module_that_moved_within_its_package_is_taken_from_there(tmp_path):
+    text = HEAD + "from transformers.modeling_bert import BertConfig, BertSelfAttention\n" + BODY
+    payload = traced(tmp_path, {"net.py": text + "BertSelfAttention(BertConfig(hidden_size=12))\n"})
+    assert bound(payload)["h"] == [2, 5]
+    assert told(payload) == [("warning", "missing-package", 3)]
+    assert "MASE goes on with `transformers.models.bert.modeling_bert`." in payload["problems"][0]["message"]
+
+
 def test_a_long_name_that_only_resembles_another_is_of_another_version(tmp_path):
     text = HEAD + "from torch.nn import AdaptiveSoftMaxPool2d\n" + BODY
     payload = traced(tmp_path, {"net.py": text})

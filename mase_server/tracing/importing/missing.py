@@ -151,6 +151,11 @@ class MissingImports:
                         raise
                     if not level and self._homes.add(absolute, home):
                         return importing(name, globals, locals, fromlist, level)
+                    own = bool(level) or self._is_own(absolute)
+                    if fromlist and not own and (moved := _find_moved_module(error, absolute)) is not None:
+                        told = ReplacedError(f"{error}, so a run ends here. MASE goes on with `{moved.__name__}`")
+                        self._record_missing(absolute, told, frame, own=False)
+                        return self._complete_module(moved, fromlist, frame)
                     return self._make_placeholder(error, absolute, fromlist, frame, bool(level))
                 return self._complete_module(found, fromlist, frame) if fromlist else found
 
@@ -521,6 +526,29 @@ def _find_moved(module: Any, name: str) -> Any:
         if own and held.__module__.partition(".")[0] == top:
             found[id(held)] = held
     return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _find_moved_module(error: Exception, name: str) -> ModuleType | None:
+    """The module of an installed package that is called like a missing one of it, if there is one alone and it loads:
+    `transformers.models.bert.modeling_bert` for `transformers.modeling_bert`."""
+    top, _, rest = name.partition(".")
+    if not rest or not isinstance(error, ModuleNotFoundError) or error.name == top:
+        return None
+    places = _list_module_places(top, rest.rpartition(".")[2])
+    if len(places) != 1:
+        return None
+    try:
+        return importlib.import_module(f"{top}.{places[0]}")
+    except Exception:  # noqa: BLE001 - what a package raises while it is imported
+        return None
+
+
+@functools.cache
+def _list_module_places(top: str, last: str) -> list[str]:
+    """The modules of a loaded package with this last name, as paths within it with dots."""
+    folders = [Path(each) for each in getattr(sys.modules.get(top), "__path__", ())]
+    files = ((file, folder) for folder in folders for file in folder.rglob(f"{last}.py"))
+    return [".".join(file.relative_to(folder).with_suffix("").parts) for file, folder in files]
 
 
 def _graft_name(module: ModuleType, name: str, value: Any) -> ModuleType:
