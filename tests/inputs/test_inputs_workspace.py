@@ -601,6 +601,15 @@ def test_an_argument_that_is_called_as_a_language_model_is_one(workspace, name, 
     assert runs_in_eager(found).dim() == 2
 
 
+def test_an_argument_that_has_the_name_of_a_language_model_is_one(workspace):
+    text = WITH_BERT.replace("RESULTS", "states, _ = self.bert(batch)").replace("NAME", "bert")
+    text = text.replace("self.bert.config.hidden_size", "config.bert_dim")
+    (found,) = looked_at(workspace, text)
+    assert isinstance(found, Found), found
+    assert found.model.rnn.input_size == 768
+    assert runs_in_eager(found).dim() == 2
+
+
 TAGGER = (
     HEAD
     + """class Net(nn.Module):

@@ -602,13 +602,16 @@ def list_calls(name: str, source: ast.AST) -> list[ast.Call]:
 #: Arguments by which a model of Hugging Face is called, and places of the width that its configuration has.
 _WORDS = frozenset({"input_ids", "attention_mask", "token_type_ids", "inputs_embeds"})
 _WIDTHS = frozenset({("config", "hidden_size"), ("config", "dim")})
+#: Names of such a model.
+_LANGUAGE_MODEL = re.compile(r"(?i)bert|electra|xlnet|(^|_)plm$|language_model$")
 
 
 def _is_language_model(name: str, source: ast.AST) -> bool:
-    """Is an argument asked for the width that a configuration of Hugging Face has, or is it called as such a model is,
-    for several results? Only if transformers is there."""
+    """Is an argument asked for the width that a configuration of Hugging Face has, or has it the keywords or the name of
+    such a model where it is called for several results? Only if transformers is there."""
     calls = list_calls(name, source)
-    named = any(keyword.arg in _WORDS for call in calls for keyword in call.keywords)
+    given = {each.arg for call in calls for each in call.keywords}
+    named = bool(given & _WORDS) or (_LANGUAGE_MODEL.search(name) is not None and not given)
     asked = any(read.path in _WIDTHS for read in reads_of(name, source))
     return (asked or (named and _gives_several(calls, source))) and find_spec("transformers") is not None
 
