@@ -253,6 +253,15 @@ SOLVED = {
         "return (pred - target).norm(p=self.norm, dim=-1).mean()",
         "pred: f32[B=2, T=16, 10, 7]; target: f32[B, T, 10, 7]",
     ),
+    "a vector that is repeated over a map": (
+        "self.layers = nn.Conv2d(32 + 6, 32, 1)",
+        "feature_map, z",
+        "for at in (2, 3):\n"
+        "    z = torch.unsqueeze(z, at)\n"
+        "    z = z.repeat(*[feature_map.shape[at] if each == at else 1 for each in range(z.dim())])\n"
+        "return self.layers(torch.cat((feature_map, z), dim=1))",
+        "feature_map: f32[B=2, 19, H=32, W=32]; z: f32[B, 19]",
+    ),
     "a check that tells a shape, and beside it the sizes": (
         "self.joints = 14; self.layer = nn.Linear(14 * 3, 2)",
         "poses",

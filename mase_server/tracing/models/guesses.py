@@ -607,8 +607,8 @@ _LANGUAGE_MODEL = re.compile(r"(?i)bert|electra|xlnet|(^|_)plm$|language_model$"
 
 
 def _is_language_model(name: str, source: ast.AST) -> bool:
-    """Is an argument asked for the width that a configuration of Hugging Face has, or has it the keywords or the name of
-    such a model where it is called for several results? Only if transformers is there."""
+    """Is an argument asked for the width that a configuration of Hugging Face has, or is it called for several results
+    with the keywords, or by the name, of such a model? Only if transformers is there."""
     calls = list_calls(name, source)
     given = {each.arg for call in calls for each in call.keywords}
     named = bool(given & _WORDS) or (_LANGUAGE_MODEL.search(name) is not None and not given)

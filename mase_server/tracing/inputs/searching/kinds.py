@@ -16,7 +16,7 @@ from mase_server.dtypes import SHORT
 from mase_server.tracing.inputs.library.huggingface import LABEL_NAMES
 from mase_server.tracing.inputs.searching.choices import choices_of
 from mase_server.tracing.inputs.searching.failures import Failed, is_check
-from mase_server.tracing.inputs.searching.operands import OPERANDS, compare_elementwise, list_operands
+from mase_server.tracing.inputs.searching.operands import MOST_RANK, OPERANDS, compare_elementwise, list_operands
 from mase_server.tracing.inputs.searching.singles import list_scalar_values
 from mase_server.tracing.inputs.searching.trees import Path, iterate_tensor_specs, put_member, shape_of
 from mase_server.tracing.inputs.searching.words import apply_words, count_bins, read_message
@@ -447,13 +447,14 @@ def level_ranks(failed: Failed) -> Iterator[Inputs]:
 
 
 def _as_the_others(failed: Failed, match: Match | None = None) -> Iterator[Inputs]:
-    """Tensors that are joined or indexed get the same number of dimensions: their sources get more or fewer."""
+    """Tensors that are joined or indexed get the same number of dimensions: their sources get fewer or more."""
     met = list(list_operands(failed.trail))
-    for one, other in ((one, other) for one in met for other in met if one.dim() != other.dim()):
+    pairs = ((one, other) for one in met for other in met if one.dim() != other.dim())
+    for one, other in sorted(pairs, key=lambda pair: pair[0].dim() < pair[1].dim()):
         for path in failed.sources(one):
             spec = failed.specs.get(path)
-            if isinstance(spec, TensorSpec):
-                yield from _change_all_ranks(failed, [(path, spec)], len(spec.dims) + other.dim() - one.dim())
+            if isinstance(spec, TensorSpec) and 0 < (count := len(spec.dims) + other.dim() - one.dim()) <= MOST_RANK:
+                yield from _change_all_ranks(failed, [(path, spec)], count)
 
 
 #: The number of dimensions, as code asks for it.
@@ -461,6 +462,7 @@ _RANK = re.compile(r"\.(ndim|dim\(\)|ndimension\(\))$|^len\([\w.]*(shape|size\(\
 _DIGITS = r"(\d)-?D"
 RANKS: tuple[Row, ...] = (
     (r"values to unpack", _match_unpacking),
+    (r"Number of dimensions of tensors must match", _as_the_others),
     (r"Invalid channel dimensions|to have \d+ channels, but got", _match_convolved_ranks),
     (r"spatial dimensions of \[([\d, ]+)\] and output size of \D*([\d, ]+)\]", _match_resized_ranks),
     (r"^(?:UnboundLocal|Assertion|Value|NotImplemented|Runtime|Type)Error", _match_compared_ranks),

@@ -94,6 +94,8 @@ def _compare_attention(
     yield from compare_elementwise(key, value)
 
 
+#: An input gets no more dimensions than a clip of pictures has so that it agrees with another tensor.
+MOST_RANK = 5
 #: Plain name of a callable -> sizes of its operands that should agree, from the arguments of a call.
 OPERANDS: dict[str, Callable[..., Iterator[Disagreement]]] = {
     "linear": _compare_linear,

@@ -16,6 +16,7 @@ import torch
 from mase_server.tracing.inputs.searching.failures import Failed, is_check
 from mase_server.tracing.inputs.searching.operands import (
     CHANNELS,
+    MOST_RANK,
     OPERANDS,
     Disagreement,
     compare_elementwise,
@@ -185,7 +186,7 @@ def propose_joined(failed: Failed) -> Changes:
     dim = failed.trail.kwargs.get("dim", failed.trail.args[1] if len(failed.trail.args) > 1 else 0)
     tensors = [part for part in parts if isinstance(part, torch.Tensor) and part.dim()]
     for computed in (part for part in tensors if failed.place(part) is None):
-        if isinstance(dim, int) and -computed.dim() <= dim < computed.dim():
+        if isinstance(dim, int) and -computed.dim() <= dim < computed.dim() <= MOST_RANK:
             changed = _join_all_with(failed, tensors, computed, dim % computed.dim())
             yield from [changed] if changed != failed.inputs else ()
     found = [(path, spec) for part in parts if (path := failed.place(part)) and (spec := failed.leaf(part)) is not None]
