@@ -601,6 +601,25 @@ def test_a_name_that_moved_within_its_package_is_taken_from_there(tmp_path):
     )
 
 
+def test_a_compiled_model_that_would_be_downloaded_is_a_missing_file_and_no_mistake(tmp_path):
+    text = """import os
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        path = os.path.join(torch.hub.get_dir(), "far.pt")
+        torch.hub.download_url_to_file("https://example.org/far.pt", path)
+        self.model = torch.jit.load(path)
+
+    def forward(self, x):
+        return self.model(x)
+"""
+    (problem,) = traced(tmp_path, {"net.py": text})["problems"]
+    assert (problem["severity"], "far.pt" in problem["message"]) == ("warning", True)
+
+
 def test_a_module_that_moved_within_its_package_is_taken_from_there(tmp_path):
     text = HEAD + "from transformers.modeling_bert import BertConfig, BertSelfAttention\n" + BODY
     payload = traced(tmp_path, {"net.py": text + "BertSelfAttention(BertConfig(hidden_size=12))\n"})

@@ -6,6 +6,7 @@ Models have the same shapes without the weights, so the program continues withou
 from __future__ import annotations
 
 import ast
+import errno
 import functools
 import importlib
 import importlib.util
@@ -82,6 +83,7 @@ def loaded_where_present() -> Iterator[None]:
         ),
         Replaced(urllib.request, {"urlretrieve": _wrap_retrieval(urllib.request.urlretrieve, wanted)}),
         Replaced(torch, {"load": _wrap_torch_load(torch.load, wanted)}),
+        Replaced(torch.jit, {"load": _wrap_compiled_load(torch.jit.load)}),
         Replaced(nn.Module, {"load_state_dict": _load_state_dict(nn.Module.load_state_dict, wanted)}),
         _patch_safetensors(),
     ):
@@ -246,6 +248,18 @@ def _wrap_torch_load(original: Callable[..., Any], wanted: set[str]) -> Callable
             _read.append(os.fsdecode(file))
         with outside_modes():
             return original(file, *args[1:], **kwargs)
+
+    return load
+
+
+def _wrap_compiled_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled model that is not on the disk is a missing file, as for `open`; torch raises a ValueError."""
+
+    @functools.wraps(original)
+    def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(f, str | os.PathLike) and not Path(f).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(f))
+        return original(f, *args, **kwargs)
 
     return load
 
