@@ -251,6 +251,13 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Sequential(stem, nn.Conv2d(stem.planes, 8, 1))
     """,
+    "a switch by its name": """
+        def __init__(self, planes, with_norm, has_head, bidirectional):
+            super().__init__()
+            self.norm = nn.BatchNorm2d(3) if with_norm is True else 0
+            self.layer = nn.Sequential(self.norm, nn.Conv2d(3, planes, 3))
+            self.rnn = nn.GRU(4, planes // (1 + has_head), bidirectional=bidirectional)
+    """,
     "one of the classes of its annotation": """
         def __init__(self, block: type[nn.Conv2d | nn.ConvTranspose2d], planes: int = 8):
             super().__init__()

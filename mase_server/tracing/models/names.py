@@ -10,7 +10,8 @@ from mase_server.tracing.inputs.spec import TensorSpec
 
 #: Constructor arguments: pattern -> value; the first match counts. Widths divide by head counts, images by patches.
 ARGUMENTS: tuple[tuple[str, Any], ...] = (
-    (r"^pretrained$", False),
+    (r"^pretrain(ed)?$|^augment(ation)?$|^(debug|verbose|freeze)$", False),
+    (r"^(use|is|with|has|enable|apply)_|^(bidirectional|causal|affine|batch_?norm|residual)$", True),
     (r"^device$", "cpu"),
     (r"(rnn|cell|recurrent|layer)_?type$|^rnn(_?(name|kind))?$", "GRU"),
     (r"_heads?$", 4),
