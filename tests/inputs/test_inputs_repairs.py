@@ -266,6 +266,8 @@ INSISTING = {
     "a folder": """
         def __init__(self, planes, root):
             super().__init__()
+            if not os.path.exists(root):
+                os.makedirs(root)
             self.file = os.path.join(root, "net.pt")
             self.layer = nn.Conv2d(3, planes, 3)
     """,

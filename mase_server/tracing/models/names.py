@@ -67,6 +67,7 @@ TEXTS: tuple[tuple[str, str], ...] = (
     (r"pad(ding)?_?(mode|type)", "zeros"),
     (r"dtype|precision", "float32"),
     (r"device", "cpu"),
+    (r"(^|_)(dir|folder|root)$|directory", "."),
     (r"pool|reduc|aggr", "mean"),
     (r"backbone|arch|(encoder|model|base|net(work)?)_?(name|type|version)?$", "resnet18"),
 )
