@@ -620,6 +620,30 @@ class Net(nn.Module):
     assert (problem["severity"], "far.pt" in problem["message"]) == ("warning", True)
 
 
+def test_the_addresses_of_weights_that_torchvision_no_longer_tells_are_read_as_texts(tmp_path):
+    text = """import torch
+from torch import nn
+from torch.utils import model_zoo
+from torchvision.models.resnet import BasicBlock, ResNet, model_urls
+
+model_urls["wide"] = model_urls["resnet18"].replace("https://", "http://")
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = ResNet(BasicBlock, [1, 1, 1, 1], num_classes=7)
+        self.body.load_state_dict(model_zoo.load_url(model_urls["wide"], model_dir="."))
+
+    def forward(self, x):
+        h = self.body(x)
+        return h
+"""
+    payload = traced(tmp_path, {"net.py": text})
+    assert bound(payload)["h"] == [2, 7]
+    assert ("warning", "missing-package", 4) in told(payload)
+
+
 def test_a_module_that_moved_within_its_package_is_taken_from_there(tmp_path):
     text = HEAD + "from transformers.modeling_bert import BertConfig, BertSelfAttention\n" + BODY
     payload = traced(tmp_path, {"net.py": text + "BertSelfAttention(BertConfig(hidden_size=12))\n"})

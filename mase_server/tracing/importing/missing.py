@@ -266,11 +266,12 @@ class MissingImports:
         if not lacking or self._is_own(module.__name__) or is_import_handled(frame):
             return module
         for name, error in lacking.items():
-            moved = _find_moved(module, name)
-            if moved is not None:
-                error = ReplacedError(f"{error}, so a run ends here. MASE goes on with `{moved.__module__}.{name}`")
+            known = _find_moved(module, name)
+            if known is not None:
+                error = ReplacedError(f"{error}, so a run ends here. MASE goes on with `{known.__module__}.{name}`")
             absent = self._record_missing(f"{module.__name__}.{name}", error, frame, own=False)
-            module = _graft_name(module, name, Placeholder(absent, absent.name) if moved is None else moved)
+            known = absent.stand_in(absent.name) if known is None else known
+            module = _graft_name(module, name, Placeholder(absent, absent.name) if known is None else known)
         return module
 
     def _replace_builder(self, name: str, frame: FrameType) -> Any:
