@@ -251,6 +251,13 @@ INSISTING = {
             super().__init__()
             self.layer = nn.Sequential(stem, nn.Conv2d(stem.planes, 8, 1))
     """,
+    "a logger": """
+        def __init__(self, planes, logger):
+            super().__init__()
+            logger.info("made")
+            logger.log(10, "with %d", planes)
+            self.layer = nn.Conv2d(3, planes, 3)
+    """,
     "a switch by its name": """
         def __init__(self, planes, with_norm, has_head, bidirectional):
             super().__init__()

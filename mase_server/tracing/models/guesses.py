@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import logging
 import re
 import sys
 import typing
@@ -325,6 +326,8 @@ class _Guess:
             return block
         if annotation is not str and _FUNCTION_NAME.fullmatch(name):
             return IDENTITY
+        if _LOGGER_NAME.fullmatch(name) or annotation is logging.Logger:
+            return LOGGER
         if annotation is inspect.Parameter.empty:
             return self._guess_called(name, source) if list_calls(name, source) else 16
         if annotation is str:
@@ -552,6 +555,8 @@ def _small_network() -> nn.Module:
 
 
 #: A replacement for any model.
+LOGGER = Made(partial(logging.getLogger, "model"), 'logging.getLogger("model")')
+_LOGGER_NAME = re.compile(r"(?i)(\w+_)?logger")
 STAND_IN = Made(_small_network, "a small network")
 
 
