@@ -6,7 +6,7 @@ Ground truth: what is found runs in plain eager PyTorch, with values of several 
 import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
-from tests.inputs.test_inputs_kinds import found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_kinds import found_in, runs_in_eager
 
 #: What has to agree -> layers, parameters of forward, its body.
 AGREEING = {
@@ -272,12 +272,12 @@ PARTS = {
 
 
 @pytest.mark.parametrize("kind", AGREEING)
-def test_several_inputs_agree(workspace, kind):  # noqa: F811
+def test_several_inputs_agree(workspace, kind):
     assert runs_in_eager(found_in(workspace, *AGREEING[kind]))
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_a_size_that_a_forward_insists_on_is_found(workspace, kind):  # noqa: F811
+def test_a_size_that_a_forward_insists_on_is_found(workspace, kind):
     *code, expected = SIZES[kind]
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
@@ -285,5 +285,5 @@ def test_a_size_that_a_forward_insists_on_is_found(workspace, kind):  # noqa: F8
 
 
 @pytest.mark.parametrize("kind", PARTS)
-def test_a_part_is_found_inputs_for_when_it_is_alone(workspace, kind):  # noqa: F811
+def test_a_part_is_found_inputs_for_when_it_is_alone(workspace, kind):
     assert runs_in_eager(found_in(workspace, *PARTS[kind]))

@@ -75,13 +75,6 @@ HARD = """class Hard(nn.Module):
 """
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 def test_without_any_steps_the_likeliest_of_every_class_is_still_tried(workspace, monkeypatch):
     monkeypatch.setattr(showing, "FILE_STEPS", 0)
     items = looked_at(workspace, HEAD + HARD + "".join(EASY.format(index=index) for index in range(3)))

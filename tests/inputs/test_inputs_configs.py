@@ -59,13 +59,6 @@ class Net(nn.Module):
 """
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 #: How a workspace keeps the settings of a model -> file name and text; each says 6, 7 and 9.
 KEPT = {
     "YAML": ("config.yaml", "seed: 1\nmodel:\n  entry_width: 6  # in\n  inner_width: 7\n  outer_width: 9\n"),

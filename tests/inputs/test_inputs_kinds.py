@@ -435,13 +435,6 @@ KINDS = {
 }
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 TYPES = (
     "@dataclass\nclass Batch:\n    features: Tensor\n    label: Tensor\n    name: str = 'none'\n\n\n"
     "class Pair(NamedTuple):\n    features: Tensor\n    label: Tensor\n\n\n"

@@ -20,13 +20,6 @@ from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.inputs.test_inputs_workspace import put
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 def found_of(name, items):
     return next(item for item in items if isinstance(item, Found) and item.name == name)
 

@@ -70,13 +70,6 @@ HANDED = {
 }
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 @pytest.mark.parametrize(("layers", "parameters", "body", "expected"), HANDED.values(), ids=HANDED)
 def test_what_a_model_is_handed_is_found(workspace, layers, parameters, body, expected):
     text = f"""{HEAD}class Net(nn.Module):

@@ -7,7 +7,7 @@ import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
 from tests.inputs.test_inputs_in_repositories import shown
-from tests.inputs.test_inputs_kinds import MORE, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_kinds import MORE, found_in, runs_in_eager
 from tests.inputs.test_inputs_repairs import HEAD, looked_at
 
 #: What is handed over -> layers, parameters of forward, its body, the inputs.
@@ -386,14 +386,14 @@ PLAUSIBLE = {
 
 
 @pytest.mark.parametrize("kind", PLAUSIBLE)
-def test_the_plausible_of_several_inputs_that_run_is_shown(workspace, kind):  # noqa: F811
+def test_the_plausible_of_several_inputs_that_run_is_shown(workspace, kind):
     *code, expected = PLAUSIBLE[kind]
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
     assert expected is None or format_inputs(found.spec) == expected
 
 
-def test_an_image_that_is_joined_with_labels_keeps_its_usual_channels(workspace):  # noqa: F811
+def test_an_image_that_is_joined_with_labels_keeps_its_usual_channels(workspace):
     (found,) = looked_at(
         workspace,
         f"""{HEAD}{MORE}class Net(nn.Module):
@@ -412,17 +412,17 @@ def test_an_image_that_is_joined_with_labels_keeps_its_usual_channels(workspace)
     assert format_inputs(found.spec) == "x: f32[B=2, 3, H=32, W=32]; c: f32[B, 5]"
 
 
-def test_a_block_of_heads_gets_tokens(workspace):  # noqa: F811
+def test_a_block_of_heads_gets_tokens(workspace):
     found = found_in(workspace, *PLAUSIBLE["tokens of a block whose parts are handed on"][:3])
     assert format_inputs(found.spec).startswith("x: f32[B=2, T=16, 16]")
 
 
-def test_what_is_packed_has_a_batch_a_time_and_features(workspace):  # noqa: F811
+def test_what_is_packed_has_a_batch_a_time_and_features(workspace):
     found = found_in(workspace, *PLAUSIBLE["sequences that are packed"][:3])
     assert len(found.spec.entries["x"].dims) == 3
 
 
-def test_a_feed_forward_layer_gets_tokens(workspace):  # noqa: F811
+def test_a_feed_forward_layer_gets_tokens(workspace):
     (found,) = looked_at(
         workspace,
         f"""{HEAD}{MORE}class PositionwiseFeedForward(nn.Module):
@@ -437,7 +437,7 @@ def test_a_feed_forward_layer_gets_tokens(workspace):  # noqa: F811
     assert [len(spec.dims) for spec in found.spec.entries.values()] == [3]
 
 
-def test_the_means_of_an_image_are_as_many_as_its_channels(workspace):  # noqa: F811
+def test_the_means_of_an_image_are_as_many_as_its_channels(workspace):
     (found,) = looked_at(
         workspace,
         f"""{HEAD}{MORE}class Normalize(nn.Module):
@@ -455,12 +455,12 @@ def test_the_means_of_an_image_are_as_many_as_its_channels(workspace):  # noqa: 
     assert format_inputs(found.spec) == "images: f32[B=2, 3, H=32, W=32]"
 
 
-def test_features_of_each_time_have_the_length_of_the_series(workspace):  # noqa: F811
+def test_features_of_each_time_have_the_length_of_the_series(workspace):
     found = found_in(workspace, *PLAUSIBLE["features of each time beside others"][:3])
     assert [len(spec.dims) for spec in found.spec.entries.values()] == [3, 3]
 
 
-def test_what_a_loss_hands_to_the_class_that_it_extends_is_read_there(workspace):  # noqa: F811
+def test_what_a_loss_hands_to_the_class_that_it_extends_is_read_there(workspace):
     text = """
 class Spread(nn.CrossEntropyLoss):
     def forward(self, inp, target):

@@ -349,13 +349,6 @@ def runs_in_eager(found):
         return model(*args, **kwargs)
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 @pytest.mark.parametrize("init", INSISTING.values(), ids=INSISTING)
 def test_what_a_constructor_insists_on_is_learned_from_its_errors(workspace, init):
     found = next(each for each in looked_at(workspace, file_of(init)) if each.name == "Net")

@@ -11,14 +11,6 @@ from mase_server.tracing.models.found import Found
 from tests.inputs.test_inputs_repairs import HEAD, looked_at, runs_in_eager
 from tests.worker.test_job import Job
 
-
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    return tmp_path / "project"
-
-
 TOWERS = (
     HEAD
     + """class Towers(nn.Module):

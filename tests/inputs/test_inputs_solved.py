@@ -9,7 +9,7 @@ import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.found import Unshown
-from tests.inputs.test_inputs_kinds import file_of, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_kinds import file_of, found_in, runs_in_eager
 from tests.inputs.test_inputs_repairs import looked_at
 from tests.worker.jobs import Job
 
@@ -304,14 +304,14 @@ SOLVED = {
 
 
 @pytest.mark.parametrize("kind", SOLVED)
-def test_an_error_that_tells_a_size_or_a_kind_is_solved(workspace, kind):  # noqa: F811
+def test_an_error_that_tells_a_size_or_a_kind_is_solved(workspace, kind):
     *code, expected = SOLVED[kind]
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
     assert expected is None or format_inputs(found.spec) == expected
 
 
-def test_a_signal_whose_parts_a_convolution_takes_has_the_channels_that_the_constructor_says(workspace):  # noqa: F811
+def test_a_signal_whose_parts_a_convolution_takes_has_the_channels_that_the_constructor_says(workspace):
     text = """import torch
 from torch import nn
 
@@ -331,7 +331,7 @@ class Coupling(nn.Module):
     assert format_inputs(found.spec) == "x: f32[B=2, 3, L=64]"
 
 
-def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):  # noqa: F811
+def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):
     code = (
         "self.layer = nn.Linear(4, 4)",
         "x",
@@ -344,7 +344,7 @@ def test_numbers_drawn_in_a_forward_are_the_same_in_every_try(workspace):  # noq
     assert len(texts) == 1
 
 
-def test_inputs_run_whatever_a_forward_draws(workspace):  # noqa: F811
+def test_inputs_run_whatever_a_forward_draws(workspace):
     found = found_in(
         workspace,
         "self.gain = 0.5",
@@ -357,7 +357,7 @@ def test_inputs_run_whatever_a_forward_draws(workspace):  # noqa: F811
         assert runs_in_eager(found)
 
 
-def test_a_forward_that_needs_too_much_memory_is_not_at_fault(workspace):  # noqa: F811
+def test_a_forward_that_needs_too_much_memory_is_not_at_fault(workspace):
     (item,) = looked_at(
         workspace,
         file_of(
@@ -370,19 +370,19 @@ def test_a_forward_that_needs_too_much_memory_is_not_at_fault(workspace):  # noq
     assert isinstance(item, Unshown)
 
 
-def test_a_signal_is_longer_than_its_padding(workspace):  # noqa: F811
+def test_a_signal_is_longer_than_its_padding(workspace):
     found = found_in(workspace, *SOLVED["two signals in a loss"][:3])
     assert [(spec.dtype, len(spec.dims)) for spec in found.spec.entries.values()] == [("f32", 2), ("f32", 2)]
     assert found.inputs["x"].shape == found.inputs["y"].shape
     assert found.inputs["x"].shape[1] > 1024
 
 
-def test_a_sequence_is_as_long_as_its_slice_is_unpacked(workspace):  # noqa: F811
+def test_a_sequence_is_as_long_as_its_slice_is_unpacked(workspace):
     found = found_in(workspace, *SOLVED["the rest of a list"][:3])
     assert len(found.inputs["inputs"]) == 6
 
 
-def test_sizes_that_a_forward_draws_are_unknown(workspace):  # noqa: F811
+def test_sizes_that_a_forward_draws_are_unknown(workspace):
     text = "import random\nimport torch\nfrom torch import nn\n\nclass Net(nn.Module):\n    def __init__(self):\n"
     text += "        super().__init__()\n        self.layer = nn.Linear(4, 4)\n\n    def forward(self, x):\n"
     text += "        chosen = torch.arange(random.randint(3, 60))\n        y = self.layer(x)\n        return y\n"
@@ -391,7 +391,7 @@ def test_sizes_that_a_forward_draws_are_unknown(workspace):  # noqa: F811
     assert job.value("y")[2] == ["B", "4"]
 
 
-def test_lists_of_tensors_that_a_check_compares_end_no_search(workspace):  # noqa: F811
+def test_lists_of_tensors_that_a_check_compares_end_no_search(workspace):
     body = "pair, other = [self.layer(x)], [x]\nassert x.dim() == 9 and pair == other\nreturn x"
     (item,) = looked_at(workspace, file_of("self.layer = nn.Linear(4, 4)", "x", body))
     assert item.doubtful

@@ -7,7 +7,7 @@ import pytest
 
 from mase_server.tracing.inputs.text import format_inputs
 from mase_server.tracing.models.found import Found
-from tests.inputs.test_inputs_kinds import MORE, found_in, runs_in_eager, workspace  # noqa: F401 - a fixture
+from tests.inputs.test_inputs_kinds import MORE, found_in, runs_in_eager
 from tests.inputs.test_inputs_repairs import HEAD, looked_at
 
 #: Where it is written -> layers, parameters of forward, its body, the inputs.
@@ -179,7 +179,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("kind", SAID)
-def test_what_is_written_of_a_shape_comes_first(workspace, kind):  # noqa: F811
+def test_what_is_written_of_a_shape_comes_first(workspace, kind):
     *code, expected = SAID[kind]
     found = found_in(workspace, *code)
     assert runs_in_eager(found)
@@ -189,7 +189,7 @@ def test_what_is_written_of_a_shape_comes_first(workspace, kind):  # noqa: F811
 @pytest.mark.parametrize(
     ("of_class", "of_init"), [("x (Tensor): (B, T, width)", ""), ("", "The input x has shape (batch, time, width).")]
 )
-def test_the_docstrings_of_the_class_and_its_constructor_are_read(workspace, of_class, of_init):  # noqa: F811
+def test_the_docstrings_of_the_class_and_its_constructor_are_read(workspace, of_class, of_init):
     code = (
         f'{HEAD}{MORE}\nclass Net(nn.Module):\n    """A net.\n\n    {of_class}\n    """\n\n'
         f'    def __init__(self, width=18):\n        """Make it.\n\n        {of_init}\n        """\n'
@@ -201,7 +201,7 @@ def test_the_docstrings_of_the_class_and_its_constructor_are_read(workspace, of_
     assert format_inputs(found.spec) == "x: f32[B=2, T=16, 18]"
 
 
-def test_the_docstring_of_the_class_that_an_input_is_handed_to_is_read(workspace):  # noqa: F811
+def test_the_docstring_of_the_class_that_an_input_is_handed_to_is_read(workspace):
     code = (
         f'{HEAD}{MORE}\nclass Reader(nn.Module):\n    """Read.\n\n    frames --- [N, T/r, bands]  mels\n    """\n\n'
         "    def __init__(self, bands=20):\n        super().__init__()\n        self.bands = bands\n\n"
@@ -213,7 +213,7 @@ def test_the_docstring_of_the_class_that_an_input_is_handed_to_is_read(workspace
     assert format_inputs(found.spec) == "x: f32[B=2, T=16, 20]"
 
 
-def test_a_default_of_the_constructor_is_the_size_that_a_docstring_names(workspace):  # noqa: F811
+def test_a_default_of_the_constructor_is_the_size_that_a_docstring_names(workspace):
     code = (
         f"{HEAD}{MORE}\nclass Net(nn.Module):\n    def __init__(self, embedding_dim=20):\n        super().__init__()\n"
         "        self.parts = nn.ModuleList([nn.Linear(4 * embedding_dim, 8)])\n\n"
@@ -229,12 +229,12 @@ def test_a_default_of_the_constructor_is_the_size_that_a_docstring_names(workspa
     assert format_inputs(found.spec) == "query: f32[B=2, 1, 20]; keys: f32[B, T=16, 20]"
 
 
-def test_the_reason_names_what_was_read(workspace):  # noqa: F811
+def test_the_reason_names_what_was_read(workspace):
     found = found_in(workspace, "self.scale = 2.0", "x", '"""x (Tensor): values (B, T)."""\nreturn x * self.scale')
     assert "x = its docstring says (B, T)" in found.found
 
 
-def test_words_that_do_not_run_lose(workspace):  # noqa: F811
+def test_words_that_do_not_run_lose(workspace):
     found = found_in(
         workspace,
         "self.conv = nn.Conv2d(3, 8, 3)",

@@ -48,17 +48,6 @@ USAGES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "scratch").mkdir()
-    (tmp_path / "project").mkdir()
-    yield tmp_path / "project"
-    # Other tests have modules of the same names.
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 def put(folder, name, text):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
