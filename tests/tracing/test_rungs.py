@@ -157,10 +157,10 @@ def test_a_real_run_that_takes_too_long_is_given_up_and_says_so(monkeypatch):
 
 
 class Grows(Early):
-    """Its tensor has 128 MiB: smaller ones may come from what this process freed, without more memory."""
+    """Its tensor has 192 MiB: smaller ones may come from what this process freed, without more memory."""
 
     def forward(self, x):
-        y = torch.zeros(32 << 20) + (self.fc(x).sum().item() > 1e9)
+        y = torch.zeros(48 << 20) + (self.fc(x).sum().item() > 1e9)
         y += 1
         return y
 
