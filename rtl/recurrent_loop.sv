@@ -109,20 +109,6 @@ module recurrent_loop #(
   assign data_out_1_valid = zeros || back_valid;
   assign back_ready = !zeros && data_out_1_ready;
 
-  // Products stand here while they are not taken, so that the ready of the cell, which is that of the layer of the last
-  // result, does not reach the one that makes them. They take no cycle.
-  logic [Products-1:0] kept, some;
-  logic stands, some_valid, some_ready;
-  assign data_in_1_ready = !stands;
-  assign some = stands ? kept : data_in_1;
-  assign some_valid = stands || data_in_1_valid;
-
-  always_ff @(posedge clk) begin
-    if (rst) stands <= 1'b0;
-    else stands <= some_valid && !some_ready;
-  end
-  always_ff @(posedge clk) if (!stands) kept <= data_in_1;
-
   logic [InWidth-1:0] gates;
   logic gates_valid, gates_ready;
 
@@ -133,9 +119,9 @@ module recurrent_loop #(
   ) to_units (
       .clk,
       .rst,
-      .data_in_0(some),
-      .data_in_0_valid(some_valid),
-      .data_in_0_ready(some_ready),
+      .data_in_0(data_in_1),
+      .data_in_0_valid(data_in_1_valid),
+      .data_in_0_ready(data_in_1_ready),
       .data_out_0(gates),
       .data_out_0_valid(gates_valid),
       .data_out_0_ready(gates_ready)

@@ -118,7 +118,7 @@ class _Around:
     def _widened(self, operation: Operation, tap: Tap) -> tuple[int, int]:
         """The elements of a beat around the copies, and the beats of a sample: as few elements as keep up."""
         beats = operation.out.size // tap.lanes
-        times = next(each for each in find_divisors(beats) if beats // each <= self.interval)
+        times = next(each for each in find_divisors(beats) if beats // each <= max(1, self.interval))
         return tap.lanes * times, beats // times
 
     def _store(self, name: str, source: Tap, to: Tap, beats: int, operation: Operation) -> None:

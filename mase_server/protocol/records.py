@@ -509,7 +509,7 @@ class Totals(TypedDict, total=False):
     multipliers: int
     luts: int
     memory_bits: int
-    interval: float
+    interval: int
     latency: int
     bottlenecks: list[str]
     reads: int

@@ -63,7 +63,7 @@ def emitted(design, folding, vectors=VECTORS):
 def test_interval_and_latency_are_those_of_the_simulation(tmp_path, name, multipliers):
     design = designed(name)
     folding = fold_design(design, multipliers=multipliers)
-    vectors = count_rounds(folding, VECTORS)
+    vectors = count_rounds(folding, 300 if multipliers == 70 else VECTORS)
     totals, made = estimate(design, folding).totals, emitted(design, folding, vectors)
     status, streams = simulated(made, tmp_path)
     assert status == 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mase_server.hardware.copies import copy_name, instances_of_copy, join_netlists
-from mase_server.hardware.design import Design, Folding, Operation, Stream, round_interval
+from mase_server.hardware.design import Design, Folding, Operation, Stream
 from mase_server.hardware.estimates import arithmetic, storage
 from mase_server.hardware.estimates.arithmetic import fill_parameters
 from mase_server.hardware.estimates.storage import Cost
@@ -67,7 +67,7 @@ def estimate(design: Design, folding: Folding, made: Netlist | None = None) -> E
         "multipliers": whole["multipliers"],
         "luts": whole["luts"],
         "memory_bits": whole["memory_bits"],
-        "interval": round_interval(interval),
+        "interval": round(interval),
         "latency": latency,
         "bottlenecks": _find_bottlenecks({**cycles, **folding.busy}),
         "reads": folding.reads,

@@ -81,7 +81,7 @@ class CostHardware(TypedDict):
     multipliers: int
     luts: int
     memory_bits: int
-    cycles: float
+    cycles: int
 
 
 class CostPlace(SourcePlace):
