@@ -144,10 +144,10 @@ def test_openlane_is_told_the_sources_and_the_clock():
     assert {path.removeprefix("dir::") for path in told["VERILOG_FILES"]} <= {*made.files}
     assert [path.removeprefix("dir::") for path in told["VERILOG_FILES"]] == made.files["files.f"].split()
     assert (told["DESIGN_NAME"], told["CLOCK_PORT"], told["CLOCK_PERIOD"], told["PDK"]) == (
-        "net_axi", "aclk", 20.0, "sky130A",
+        "net_copies_axi", "aclk", 20.0, "sky130A",
     )  # fmt: skip
-    assert told["PNR_SDC_FILE"] == told["SIGNOFF_SDC_FILE"] == "dir::net_axi.sdc"
-    assert "create_clock -name aclk -period 20.000 [get_ports aclk]\n" in made.files["net_axi.sdc"]
+    assert told["PNR_SDC_FILE"] == told["SIGNOFF_SDC_FILE"] == "dir::net_copies_axi.sdc"
+    assert "create_clock -name aclk -period 20.000 [get_ports aclk]\n" in made.files["net_copies_axi.sdc"]
     assert "`aresetn` is asynchronous" in made.files["README.md"]
 
 
