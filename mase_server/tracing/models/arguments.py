@@ -206,7 +206,12 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
-    if plan.guessed and any(map(_is_empty, model.modules())):  # words or labels that are counted before they are read
+    parts = list(model.modules())
+    # A layer of no features that another one takes is a squeeze by too much, which runs.
+    squeezed = any(type(part) is nn.Linear and type(part.in_features) is int and not part.in_features for part in parts)
+    if (
+        plan.guessed and not squeezed and any(map(_is_empty, parts))
+    ):  # words or labels that are counted before they are read
         return ValueError("the number of rows of a table, or of features, must be positive")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
