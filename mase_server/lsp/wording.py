@@ -217,7 +217,7 @@ def _scale_number(number: float, step: int, units: Sequence[str]) -> str:
     return f"{number:.{digits}f} {units[scale]}"
 
 
-def format_count(number: float, noun: str, nouns: str = "") -> str:
+def format_count(number: int, noun: str, nouns: str = "") -> str:
     """`1 node`, `1,024 nodes`; `nouns` is the plural if it is not the noun with an s."""
     return f"{number:,} {noun if number == 1 else nouns or f'{noun}s'}"
 

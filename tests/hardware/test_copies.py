@@ -127,8 +127,8 @@ def test_the_number_of_copies_is_told_and_can_be_limited():
 
 
 @VERILATOR
-def test_a_fraction_of_a_cycle_is_told(tmp_path):
-    """Four copies of 18 cycles give a sample every 4.5, which is told as it is: 5 would be a ninth too slow."""
+def test_copies_are_fed_at_a_fraction_of_a_cycle(tmp_path):
+    """Four copies of 18 cycles give a sample every 4.5: streams for 5 would be a ninth too slow."""
     torch.manual_seed(0)
     _, folding, made = built(mlp(16, 64, 32, 32, 5), (16,), 401, 1024, copies=None)
     assert (folding.copies, folding.interval) == (4, 4.5)

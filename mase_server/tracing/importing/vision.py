@@ -517,18 +517,17 @@ class WeightAddresses(dict[str, str]):
         return f"https://example.org/{network}.pth"
 
 
-_MODELS = [f"torchvision.models.{part}" for part in (
-    "resnet", "vgg", "alexnet", "densenet", "inception", "googlenet", "mobilenet", "mobilenetv2", "squeezenet",
-    "segmentation.segmentation", "detection.faster_rcnn",
-)]  # fmt: skip
+_ADDRESSES = {"model_urls": WeightAddresses()}
+#: Modules of torchvision that had addresses, beside those whose networks are here.
+_MODELS = (
+    "densenet", "inception", "googlenet", "mobilenet", "mobilenetv2", "squeezenet", "segmentation.segmentation",
+    "detection.faster_rcnn",
+)  # fmt: skip
 VISION: dict[str, Mapping[str, Any]] = {
     # Release 0.N + 15 is the one for torch 2.N.
     "torchvision": {"__version__": f"0.{int(torch.__version__.split('.')[1]) + 15}.0", "_is_tracing": lambda: False},
-    **{key: {"model_urls": WeightAddresses()} for key in _MODELS},
-    **{
-        f"torchvision.models{part}": {**_NETWORKS, "model_urls": WeightAddresses()}
-        for part in ("", ".resnet", ".vgg", ".alexnet")
-    },
+    **{f"torchvision.models.{part}": _ADDRESSES for part in _MODELS},
+    **{f"torchvision.models{part}": _NETWORKS | _ADDRESSES for part in ("", ".resnet", ".vgg", ".alexnet")},
     "torchvision.models._utils": {"IntermediateLayerGetter": IntermediateLayerGetter},
     **{f"torchvision.ops{part}": _OPERATIONS for part in ("", ".boxes", ".misc", ".stochastic_depth")},
     **{f"torchvision.datasets{part}": DATASETS for part in ("", ".mnist", ".cifar", ".svhn", ".stl10", ".usps")},

@@ -206,12 +206,7 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     call = constructions.of(model) if isinstance(model, kind) else None
     if call is None:
         return NoArgumentsError(f"none of the tries makes a {kind.__name__}")
-    parts = list(model.modules())
-    # A layer of no features that another one takes is a squeeze by too much, which runs.
-    squeezed = any(type(part) is nn.Linear and type(part.in_features) is int and not part.in_features for part in parts)
-    if (
-        plan.guessed and not squeezed and any(map(_is_empty, parts))
-    ):  # words or labels that are counted before they are read
+    if plan.guessed and _lacks_counts(model):
         return ValueError("the number of rows of a table, or of features, must be positive")
     arguments = call.bound()
     # Modules among the arguments are on meta: for a model with values they have to be made again too.
@@ -219,10 +214,16 @@ def _try_plan(kind: type[nn.Module], plan: Plan, around: Surroundings) -> Built 
     return Built(model, arguments, plan.source, again, plan.how, plan, trial=trial)
 
 
-def _is_empty(part: nn.Module) -> bool:
-    """Has a table no rows, or a linear layer no features?"""
-    sizes = {nn.Embedding: ("num_embeddings",), nn.Linear: ("in_features", "out_features")}.get(type(part), ())
-    return any(type(size := getattr(part, name)) is int and size == 0 for name in sizes)  # a tensor has no value here
+def _lacks_counts(model: nn.Module) -> bool:
+    """Has a table no rows, or a linear layer no features, for words or labels that are counted before they are read?
+    Where another layer takes the features that there are none of, a size was only divided by too much, and it runs."""
+    counts = [(part, name) for part in model.modules() for name in _COUNTS.get(type(part), ())]
+    # A tensor has no value here.
+    empty = {name for part, name in counts if type(count := getattr(part, name)) is int and count == 0}
+    return bool(empty) and "in_features" not in empty
+
+
+_COUNTS = {nn.Embedding: ("num_embeddings",), nn.Linear: ("in_features", "out_features")}
 
 
 def _make_model(plan: Plan, kind: type[nn.Module]) -> Any:

@@ -195,8 +195,7 @@ def _of_steps(steps: tuple[Step, ...], arguments: Mapping[str, Any]) -> Iterator
 def _trace_parameters(steps: tuple[Step, ...], names: list[str]) -> list[str]:
     """The names from which the callers of the last step computed those of its names that are parameters."""
     found: list[str] = []
-    for caller, called in itertools.pairwise(reversed(steps)):
-        caller, called = called, caller
+    for called, caller in itertools.pairwise(reversed(steps)):
         given = [value for parameter, value in _pair_parameters(caller, called) if parameter in names]
         names = [
             each.id if isinstance(each, ast.Name) else each.attr for value in given for each in _list_name_nodes(value)

@@ -268,7 +268,7 @@ def _grows(node: ast.stmt, name: str) -> bool:
 
 
 def _unpack(target: ast.expr, value: Any) -> Namespace:
-    """What `target = value` binds."""
+    """Bind a target to a value: the names of `target = value`, each with its part."""
     match target:
         case ast.Name(id=name):
             return {name: value}

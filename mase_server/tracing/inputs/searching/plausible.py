@@ -87,12 +87,15 @@ def read_told(model: nn.Module, name: str) -> Told | None:
     """The words about a parameter, also of the functions that it is handed to; None if there are none."""
     if (told := read_words(model, name)) is not None or name not in inspect.signature(model.forward).parameters:
         return told
-    for part, called in _iterate_parts(Source.of(model, model.forward), name):
-        if (told := read_words(part, called)) is not None and UNKNOWN not in told.sizes:
+    reads = iterate_reads(Source.of(model, model.forward), name)
+    handed = [(source.owner, node, called) for source, node, called in reads if isinstance(node, ast.FunctionDef)]
+    for part, _, called in handed:
+        own = isinstance(part, nn.Module) and part is not model
+        if own and (told := read_words(part, called)) is not None and UNKNOWN not in told.sizes:
             sizes = tuple(str(value_of(part, size) or size) for size in told.sizes)
             return replace(told, sizes=sizes, source=f"{told.source} in {type(part).__name__}")
-    for _, node, called in iterate_reads(Source.of(model, model.forward), name):
-        if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
+    for _, node, called in handed:
+        if text := ast.get_docstring(node):
             source = f"the docstring of {node.name} says"
             alone = len([each for each in node.args.args if each.arg not in ("self", "cls")]) == 1
             found = read_docstring(model, text, called, source, alone=alone)
@@ -115,16 +118,6 @@ def iterate_reads(source: Source | None, name: str, depth: int = 0) -> Iterator[
             for inner, called in _iterate_handed(source, node, name):
                 yield inner, inner.node, called
                 yield from iterate_reads(inner, called, depth + 1)
-
-
-def _iterate_parts(source: Source | None, name: str, depth: int = 0) -> Iterator[tuple[nn.Module, str]]:
-    """The modules that a method hands a parameter to before it gets another shape, and what these hand it to; each with
-    the name that it has there."""
-    for within, node, called in iterate_reads(source, name, MAX_DEPTH) if depth < MAX_DEPTH else ():
-        for inner, given in _iterate_handed(within, node, called) if isinstance(node, ast.Call) else ():
-            if isinstance(inner.owner, nn.Module) and inner.owner is not within.owner:
-                yield inner.owner, given
-            yield from _iterate_parts(inner, given, depth + 1)
 
 
 def iterate_run(source: Source) -> Iterator[ast.AST]:
@@ -335,10 +328,10 @@ def _least(at: ast.expr) -> int:
 
 def takes_tokens(model: nn.Module) -> bool:
     """Does a part of the model split tokens of features into heads, or is it a feed-forward layer by its name?"""
-    kinds = {type(part) for part in model.modules()}
-    own = (kind for kind in kinds if not kind.__module__.startswith("torch."))
     if re.search(r"Feed_?Forward|FFN", type(model).__name__, re.IGNORECASE):
         return True
+    kinds = {type(part) for part in model.modules()}
+    own = (kind for kind in kinds if not kind.__module__.startswith("torch."))
     return any(issubclass(kind, nn.MultiheadAttention) for kind in kinds) or any(
         _HEADS.search(read_function(kind.forward)[0]) for kind in own
     )
